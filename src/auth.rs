@@ -1,11 +1,12 @@
 //! Authentication and authorization: tokens, policies, the mount table.
 //!
-//! Every request passes [`Auth`] in three steps: [`Auth::recognise`] before the body is read, [`Auth::admit`] after
-//! that, and [`Auth::decide`] for the requested path. No background task owns this state: policies and mounts are
-//! published views (immutable snapshots, replaced as a whole), and tokens are indexed rows behind a bounded cache
+//! Every request passes [`Auth`] in three steps: [`Auth::recognise`] before the body is read, [`Auth::admit`] after the
+//! body has arrived, and [`Auth::decide`] for the requested path. Policies and mounts are immutable snapshots
+//! ("views"), replaced as a whole after a change. Tokens are indexed rows of the store behind a bounded cache
 //! (`cache`).
 //!
-//! Tokens are stored under their SHA-256, so the database contains no usable token; 220 random bits need no salt.
+//! Tokens are stored under their SHA-256, so the database contains no usable token. A token has 220 random bits, so its
+//! hash needs no salt.
 
 mod cache;
 pub mod cors;
@@ -55,20 +56,20 @@ use quotas::Quotas;
 use store::{AuthOutcome, AuthStore, AuthWrite, TokenHash, TokenRow};
 use token::{BatchToken, Network, TokenLogin, TokenRecord, TokenRoleTable, hash_of, is_batch};
 
-/// The policy that grants everything. It has no policy text.
+/// The name of the policy that grants everything. It is built in and has no policy text.
 pub const ROOT_POLICY: &str = "root";
 
-/// If compiling the policies of a caller takes at least this long, its token is read again before the request
-/// continues.
+/// If compiling a caller's policies takes at least this long, the caller's token is read from the store again before
+/// the request continues.
 const MIN_RECHECKED_COMPILE_TIME: Duration = Duration::from_millis(20);
 
-/// Compiles large combinations (unions) of policies one at a time, so that callers with the same policies wait for one
+/// Compiles large unions (combinations of policies) one at a time, so that callers with the same policies share one
 /// compilation.
 #[derive(Default)]
 struct UnionCompiler(Arc<tokio::sync::Mutex<()>>);
 
 impl UnionCompiler {
-    /// Runs long work in the queue for CPU-bound work, one job at a time, and other work immediately.
+    /// Runs `work` in the queue for CPU-bound work, one job at a time, if `is_long`; otherwise runs it immediately.
     async fn run<T: Send + 'static>(&self, is_long: bool, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
         if !is_long {
             return Ok(work());
@@ -86,60 +87,62 @@ impl UnionCompiler {
 /// The caller of a request: a live token and the rights that its policies grant.
 #[derive(Clone)]
 pub struct Caller {
-    /// The accessor, a handle with which operators look up or revoke the token; `""` for a batch token. Never logged or
-    /// stored, because it can revoke the token.
+    /// The token's accessor, a handle with which operators look up or revoke the token; `""` for a batch token. Never
+    /// logged or stored, because the accessor is enough to revoke the token.
     pub accessor: String,
     /// Identity of the caller for idempotency keys: the hex hash of the accessor, or of the token itself for a batch
     /// token.
     pub recorded_as: String,
-    /// The caller as it is written into records of its requests, see [`requester`].
+    /// The caller's requester record (accessor hash, entity id, display name), as stored with certificates and other
+    /// records; see [`requester`].
     pub requester: String,
-    /// Display name, set when the token was created.
+    /// Display name of the token, set when the token was created.
     pub display_name: String,
     /// Id of the token's entity; `""` for none.
     pub entity_id: String,
-    /// The entity as of the last read of the token.
+    /// The token's entity as of the last read of the token; `None` for none.
     pub entity: Option<EntityRef>,
-    /// Names of the token's own policies, sorted.
+    /// Names of the policies attached to the token itself, without those of its entity; sorted.
     pub policies: Vec<String>,
-    /// Metadata attached when the token was created.
+    /// Metadata attached to the token when it was created.
     pub metadata: BTreeMap<String, String>,
     /// Time at which the token was created.
     pub created_at: Time,
-    /// Time of expiry; `None` for never.
+    /// Time at which the token expires; `None` for never.
     pub expires_at: Option<Time>,
-    /// The login that created the token.
+    /// The login that created the token; `None` if no login created it.
     pub login: Option<TokenLogin>,
     /// Networks from which the token may be used; empty for any.
     pub bound_cidrs: Vec<Network>,
-    /// Key of the per-caller limits of the creator; empty if the token does not count as its creator.
+    /// The [limit key](Caller::limit_key) of the token's creator; empty if the token has limits of its own.
     counts_as: String,
     hash: TokenHash,
     uses_left: Option<u32>,
     batch: Option<Arc<BatchToken>>,
     acl: Arc<Acl>,
     generation: u64,
-    /// Cached representations of this caller, such as the one in audit entries.
+    /// Cache of values derived from this caller, such as its representation in audit entries.
     pub derived: DerivedValues,
 }
 
 impl Caller {
-    /// `true` if the caller has the `root` policy.
+    /// `true` if the caller's token has the `root` policy.
     pub fn is_root(&self) -> bool {
         // A token with `root` has no other policy.
         self.policies.first().is_some_and(|name| name == ROOT_POLICY)
     }
 
-    /// The key of per-caller limits. A token created without `sudo` counts as its creator, other tokens as their entity
-    /// or as themselves. So creating tokens does not raise a caller's limits.
+    /// The key under which per-caller limits count this caller's requests. A token created without `sudo` counts as its
+    /// creator, any other token as its entity or, without an entity, as itself. So creating tokens does not raise a
+    /// caller's limits.
     pub fn limit_key(&self) -> &str {
         let all = [&self.counts_as, &self.entity_id, &self.recorded_as];
         all.into_iter().find(|one| !one.is_empty()).map_or("", |one| one)
     }
 
-    /// `true` if the compiled policies are so large that the cache must not keep them.
-    pub fn is_heavy(&self) -> bool {
-        self.acl.is_heavy()
+    /// `true` if the caller's compiled policies are so large that the token cache must not keep the caller.
+    pub fn is_too_large_to_cache(&self) -> bool {
+        self.acl.is_too_large_to_cache()
     }
 
     /// Names of the policies of the caller's entity, sorted.
@@ -151,35 +154,36 @@ impl Caller {
         identity::merge_policy_names(&self.policies, self.identity_policies())
     }
 
-    /// The identity that fills the templates of the policies.
+    /// The entity whose values fill the templates in the caller's policies; `None` without an entity.
     fn identity(&self) -> Option<&dyn TemplateValues> {
         self.entity.as_ref().map(|entity| &**entity as &dyn TemplateValues)
     }
 
-    /// Hash of the token, the key of its row.
+    /// SHA-256 of the token, the key of the token's row in the store.
     pub fn token_hash(&self) -> TokenHash {
         self.hash
     }
 
-    /// `true` for a batch token, which is not stored and owns nothing.
+    /// `true` if the caller's token is a batch token, which is not stored and owns no leases or child tokens.
     pub fn is_batch(&self) -> bool {
         self.batch.is_some()
     }
 
-    /// The stored token that owns the caller's leases, which end with it: its own, or the parent of a batch token.
-    /// `None` for a batch token without a parent.
+    /// Hash of the stored token that owns the caller's leases, which are revoked together with that token: the caller's
+    /// own token or, for a batch token, its parent. `None` for a batch token without a parent.
     pub fn lease_owner(&self) -> Option<TokenHash> {
         self.batch.as_ref().map_or(Some(self.hash), |batch| batch.parent())
     }
 
-    /// Uses left after this request; `None` without a limit.
+    /// Number of uses that the token has left after this request; `None` if uses are not limited.
     pub fn uses_left(&self) -> Option<u32> {
         self.uses_left
     }
 
-    /// `true` if the token may be used from this address. A root token that never expires may be used from any.
+    /// `true` if the token may be used from this client address. A root token that never expires may be used from any
+    /// address.
     pub fn allows_address(&self, address: Option<IpAddr>) -> bool {
-        (self.is_root() && self.expires_at.is_none()) || Network::any_admits(&self.bound_cidrs, address)
+        (self.is_root() && self.expires_at.is_none()) || Network::list_allows_address(&self.bound_cidrs, address)
     }
 
     fn require_address(self: Arc<Self>, address: Option<IpAddr>) -> Result<Arc<Self>> {
@@ -194,7 +198,7 @@ impl Caller {
     }
 }
 
-/// The state of a token apart from its record: hashes, expiry, remaining uses, batch token.
+/// The properties of a token that its [`TokenRecord`] does not contain: hashes, expiry, remaining uses, batch token.
 struct TokenState {
     hash: TokenHash,
     recorded_as: TokenHash,
@@ -221,22 +225,23 @@ pub struct Auth {
     quotas: ArcSwap<Quotas>,
     cors: ArcSwap<Cors>,
     tokens: TokenCache,
-    /// Revocations that need several commits hold it shared. A sweep, which would remove tokens that they still need,
-    /// takes it exclusively.
+    /// A revocation that needs several commits holds this lock shared. A sweep holds it exclusively, because a sweep
+    /// could remove tokens that such a revocation still has to read.
     revocation_lock: tokio::sync::RwLock<()>,
-    /// Held while a tidy (cleanup of tokens) runs that an operator requested.
+    /// Held while a token tidy that an operator requested (`auth/token/tidy`) runs.
     tidy_lock: Arc<tokio::sync::Mutex<()>>,
     entities: EntityCache,
     logins: Logins,
     /// Serializes changes of policies, mounts, roles and quotas: a fair queue with one slot.
-    writing: FairSemaphore,
-    /// `true` after a failed write that may be stored, until the state is reloaded. Changes only while `writing` is
-    /// held.
+    write_lock: FairSemaphore,
+    /// `true` after a write failed that the store may nevertheless have committed, until the state is reloaded. Changes
+    /// only while `write_lock` is held.
     write_outcome_unknown: AtomicBool,
 }
 
 impl Auth {
-    /// Loads the stored state, and writes the `default` policy if it is missing. Uses the default login settings.
+    /// Loads policies, mounts, token roles and quotas from the store, and writes the `default` policy if it is missing.
+    /// Uses the default login settings.
     ///
     /// # Errors
     /// Store errors.
@@ -244,12 +249,12 @@ impl Auth {
         Self::open_with(store, clock, LoginSettings::default()).await
     }
 
-    /// As [`Auth::open`], with settings for authentication methods.
+    /// Loads the stored state as [`Auth::open`], with these settings for authentication methods.
     ///
     /// # Errors
     /// Store errors; `Invalid`, naming the setting, for unusable settings.
     pub async fn open_with(store: Arc<dyn AuthStore>, clock: Clock, logins: LoginSettings) -> Result<Arc<Self>> {
-        policies::ensure_default(&*store, &clock).await?;
+        policies::ensure_default_policy(&*store, &clock).await?;
         let policies = policies::load(&*store, None).await?;
         let mounts = mounts::load(&*store).await?;
         mounts::register_names(&mounts);
@@ -270,12 +275,12 @@ impl Auth {
             cors: ArcSwap::from_pointee(cors),
             tokens: TokenCache::default(),
             entities: EntityCache::default(),
-            writing: FairSemaphore::new(1),
+            write_lock: FairSemaphore::new(1),
             write_outcome_unknown: AtomicBool::new(false),
         }))
     }
 
-    /// Returns the open mounts of authentication methods.
+    /// Returns the registry of the authentication mounts that are open on this node.
     pub(crate) fn logins(&self) -> &Logins {
         &self.logins
     }
@@ -285,15 +290,16 @@ impl Auth {
     /// # Errors
     /// Store errors; the views stay unchanged.
     pub async fn reload(&self) -> Result<()> {
-        let _one_writer = self.writing.acquire(QueueCaller::SERVER.caller_id()).await;
+        let _one_writer = self.write_lock.acquire(QueueCaller::SERVER.caller_id()).await;
         self.reload_locked().await
     }
 
-    /// Reloads the views if the outcome of a write is unknown. Returns `true` if it did. Called periodically.
+    /// Reloads policies, mounts, token roles and quotas if an earlier write failed with an unknown outcome. Returns
+    /// `true` if it reloaded them. Called periodically.
     ///
     /// # Errors
     /// Store errors; the views stay unchanged.
-    pub async fn catch_up(&self) -> Result<bool> {
+    pub async fn reload_after_unknown_write(&self) -> Result<bool> {
         let behind = self.write_outcome_unknown.load(Ordering::Relaxed);
         if behind {
             self.reload().await?;
@@ -301,15 +307,16 @@ impl Auth {
         Ok(behind)
     }
 
-    /// Waits in the current caller's queue for the permit to write.
+    /// Waits for the permit to write policies, mounts, roles or quotas, in the queue of the current caller.
     ///
     /// # Errors
     /// `Busy` when too many writes of the caller wait.
     async fn acquire_write_permit(&self) -> Result<Permit> {
-        self.writing.acquire_bounded(TOO_MANY_CHANGES).await
+        self.write_lock.acquire_bounded(TOO_MANY_CHANGES).await
     }
 
-    /// Waits for the permit to write, and makes sure that the views show the stored state.
+    /// Waits for the permit to write policies, mounts, roles or quotas. Reloads the views first if the outcome of an
+    /// earlier write is unknown.
     async fn write_permit(&self) -> Result<Permit> {
         let one_writer = self.acquire_write_permit().await?;
         if self.write_outcome_unknown.load(Ordering::Relaxed) {
@@ -318,9 +325,10 @@ impl Auth {
         Ok(one_writer)
     }
 
-    /// Commits a unit. If that fails, reloads the views, because the unit may have been stored nevertheless, or another
-    /// node may have changed the state first. If the reload fails too, [`Auth::catch_up`] repeats it.
-    async fn commit_or_recheck(&self, unit: Vec<AuthWrite>) -> Result<()> {
+    /// Commits `unit`, a list of writes, in one transaction. If the commit fails, reloads the views, because the store
+    /// may have committed the unit nevertheless, or another node may have changed the state first. If the reload fails
+    /// too, [`Auth::reload_after_unknown_write`] repeats it.
+    async fn commit_or_reload(&self, unit: Vec<AuthWrite>) -> Result<()> {
         let stored = self.store.commit(unit).await;
         // `Busy` means that the store did not accept the write, so nothing has changed.
         let may_differ = stored.as_ref().is_err_and(|error| error.kind() != Kind::Busy);
@@ -340,11 +348,12 @@ impl Auth {
         Ok(())
     }
 
-    /// Returns the caller of a token, before the rest of the request has arrived. `address` is the client's.
+    /// Returns the caller that `token` identifies, before the rest of the request has arrived. `address` is the
+    /// client's.
     ///
     /// # Errors
-    /// `Forbidden`, always with the same text, if the token is absent, unknown, ended or bound to other addresses;
-    /// store errors.
+    /// `Forbidden`, always with the same text, if the token is missing, unknown, expired, used up, revoked or not
+    /// allowed from this address; store errors.
     pub async fn recognise(&self, token: &str, address: Option<IpAddr>) -> Result<Arc<Caller>> {
         let caller = match is_batch(token) {
             true => self.batch_caller(token).await?,
@@ -353,8 +362,8 @@ impl Auth {
         caller.require_address(address)
     }
 
-    /// Checks a caller again once the whole request has arrived. If the token has a limited number of uses, takes one,
-    /// even if the request fails afterwards.
+    /// Checks a caller again once the whole request has arrived. If the token has a limited number of uses, takes one
+    /// use, which is not returned if the request fails later.
     ///
     /// # Errors
     /// As [`Auth::recognise`].
@@ -367,8 +376,8 @@ impl Auth {
         Ok(Arc::new(Caller { uses_left, ..Arc::unwrap_or_clone(current) }))
     }
 
-    /// Checks an admitted caller again while its response is being sent, because its rights may have been revoked
-    /// since. If the request took the token's last use, only the expiry can be checked.
+    /// Checks an admitted caller again while its response is being sent, because its token may have been revoked in the
+    /// meantime. If the request took the token's last use, only the expiry can be checked.
     ///
     /// # Errors
     /// As [`Auth::recognise`].
@@ -388,7 +397,8 @@ impl Auth {
         current.require_address(address)
     }
 
-    /// Returns the caller of a stored token, from the cache or the store. Tokens with limited uses are never cached.
+    /// Returns the caller of a stored token, from the cache or the store. Callers whose token has limited uses are
+    /// never cached.
     async fn caller_by_hash(&self, hash: TokenHash) -> Result<Arc<Caller>> {
         let now = self.clock.now();
         if let Some(caller) = self.tokens.get(&hash, now).filter(|caller| caller.is_current(&self.policies.load(), now))
@@ -398,26 +408,28 @@ impl Auth {
         let epoch = self.tokens.epoch(&hash);
         let row = self.live_row(hash).await?.ok_or_else(Error::forbidden)?;
         let caller = self.caller_of_row(&row).await?;
-        if row.uses.is_none() && !caller.is_heavy() {
-            // The cache entry is as old as the older of its parts, the token and the entity.
+        if row.uses.is_none() && !caller.is_too_large_to_cache() {
+            // The caller is built from two reads, of the token and of the entity; the older read determines its age.
             let read_at = caller.entity.as_ref().map_or(now, |entity| entity.read_at().min(now));
             self.tokens.put(hash, Arc::clone(&caller), read_at, epoch);
         }
         Ok(caller)
     }
 
-    /// Remembers a caller whose uses are not limited, so that it is recognised while the store is unavailable.
+    /// Remembers a caller for a day, so that its token is accepted while the store is unavailable. Does nothing for a
+    /// batch token or a token with limited uses.
     pub fn remember_for_outage(&self, caller: &Caller) {
         if caller.uses_left.is_none() && !caller.is_batch() {
             self.tokens.remember(caller.hash, self.clock.now());
         }
     }
 
-    /// Returns the caller of a token that was [remembered](Auth::remember_for_outage) within the last day, unless this
-    /// node knows of a change since: the token ended here, or the token, its entity or a policy changed.
-    pub fn remembered(&self, token: &str, address: Option<IpAddr>) -> Option<Arc<Caller>> {
+    /// Returns the caller of a token that was [remembered](Auth::remember_for_outage) within the last day. Returns
+    /// `None` if this node knows of a later change: the token was revoked or expired, or its entity or a policy was
+    /// changed.
+    pub fn remembered_caller(&self, token: &str, address: Option<IpAddr>) -> Option<Arc<Caller>> {
         let now = self.clock.now();
-        let caller = self.tokens.remembered(&hash_of(token)?, now)?;
+        let caller = self.tokens.remembered_caller(&hash_of(token)?, now)?;
         (caller.is_current(&self.policies.load(), now) && caller.allows_address(address)).then_some(caller)
     }
 
@@ -428,7 +440,7 @@ impl Auth {
         }
     }
 
-    /// Returns the row of a token that exists, has not expired and is not used up.
+    /// Returns the row of a token that exists, has not expired and has uses left.
     async fn live_row(&self, hash: TokenHash) -> Result<Option<TokenRow>> {
         Ok(self.store.token(hash).await?.filter(|row| self.is_live(row)))
     }
@@ -437,25 +449,25 @@ impl Auth {
         row.expires_at.is_none_or(|end| self.clock.now() < end) && row.uses != Some(0)
     }
 
-    /// Returns the caller of a row; `Forbidden` when its entity is deleted or disabled.
+    /// Returns the caller of the token in `row`; `Forbidden` when the token's entity is deleted or disabled.
     async fn caller_of_row(&self, row: &TokenRow) -> Result<Arc<Caller>> {
         self.caller_of_record(TokenRecord::of(row)?, TokenState::of(row)).await
     }
 
-    /// Returns the caller with this record; `Forbidden` when its entity is deleted or disabled.
+    /// Returns the caller of the token with this record; `Forbidden` when the token's entity is deleted or disabled.
     async fn caller_of_record(&self, record: TokenRecord, token_state: TokenState) -> Result<Arc<Caller>> {
         let entity = self.enabled_entity(&record.entity_id).await?;
         let began = Instant::now();
         let caller = self.build_caller(record, token_state, entity).await?;
         if began.elapsed() >= MIN_RECHECKED_COMPILE_TIME {
-            self.recheck_after_wait(&caller).await?;
+            self.recheck_after_slow_compile(&caller).await?;
         }
         Ok(caller)
     }
 
-    /// Checks a caller after it has waited for a large compilation: `Forbidden` if its token was revoked since, `Busy`
-    /// if the policies of its entity changed.
-    async fn recheck_after_wait(&self, caller: &Caller) -> Result<()> {
+    /// Checks a caller again after it has waited for a slow compilation of its policies: `Forbidden` if its token was
+    /// revoked in the meantime, `Busy` if the policies of its entity changed.
+    async fn recheck_after_slow_compile(&self, caller: &Caller) -> Result<()> {
         let stored = caller.batch.as_ref().map_or(Some(caller.hash), |batch| batch.parent());
         if let Some(hash) = stored
             && self.live_row(hash).await?.is_none()
@@ -483,7 +495,7 @@ impl Auth {
             entity.as_ref().map(|entity| entity.entity() as Arc<dyn policies::VersionedTemplateValues + Send + Sync>);
         let mut policies = self.policies.load_full();
         let mut acl = policies.acl(&names, filler.clone(), &self.clock, &self.union_compiler).await?;
-        // Compiling a large union takes time, so the policies may have changed.
+        // Compiling a large union of policies takes time, in which a policy may have changed.
         while !self.policies.load().have_same_policies(&policies, &names) {
             policies = self.policies.load_full();
             acl = policies.acl(&names, filler.clone(), &self.clock, &self.union_compiler).await?;
@@ -514,7 +526,7 @@ impl Auth {
         }))
     }
 
-    /// Decides whether the caller may perform `operation` at `request_path`. Without parameters, checks the
+    /// Decides whether the caller may perform `operation` at `request_path`. If `parameters` is `None`, checks the
     /// capabilities only.
     pub fn decide(
         &self,
@@ -529,7 +541,8 @@ impl Auth {
         caller.acl.decide(operation, request_path, parameters)
     }
 
-    /// Returns the names of the capabilities at `request_path`: `root` for all, `deny` for none.
+    /// Returns the names of the caller's capabilities at `request_path`: `root` alone for a root token, `deny` alone if
+    /// nothing is granted.
     pub fn capabilities(&self, caller: &Caller, request_path: RequestPath<'_>) -> Vec<&'static str> {
         if caller.is_root() {
             return vec![ROOT_POLICY];
@@ -538,12 +551,13 @@ impl Auth {
         if granted.is_empty() { vec!["deny"] } else { granted.names() }
     }
 
-    /// `true` if the caller has any right at or below the path of a mount.
-    pub fn reaches(&self, caller: &Caller, mount: &mounts::Mount) -> bool {
-        caller.is_root() || caller.acl.reaches(&mount.path)
+    /// `true` if the caller's policies grant anything at or below the path of `mount`.
+    pub fn grants_below_mount(&self, caller: &Caller, mount: &mounts::Mount) -> bool {
+        caller.is_root() || caller.acl.grants_below_mount(&mount.path)
     }
 
-    /// Returns the caller that a token identifies, without taking a use of it; `None` if the token is not live.
+    /// Returns the caller that a token identifies, without taking a use of the token; `None` if the token is unknown,
+    /// expired, used up or revoked.
     ///
     /// # Errors
     /// Store errors.
@@ -558,19 +572,19 @@ impl Auth {
         }
     }
 
-    /// As [`Auth::caller_by_token`], by accessor.
+    /// Returns the caller whose token has this accessor, as [`Auth::caller_by_token`].
     ///
     /// # Errors
     /// Store errors.
     pub async fn caller_by_accessor(&self, accessor: &str) -> Result<Option<Arc<Caller>>> {
-        match self.row_by_accessor(accessor).await? {
+        match self.live_row_by_accessor(accessor).await? {
             Some(row) => none_if_forbidden(self.caller_of_row(&row).await),
             None => Ok(None),
         }
     }
 }
 
-/// Converts `Forbidden` to `None`: a token whose entity is deleted or disabled is not live.
+/// Converts `Forbidden` to `None`: a token whose entity is deleted or disabled is treated as unknown.
 fn none_if_forbidden<T>(found: Result<T>) -> Result<Option<T>> {
     match found {
         Err(error) if error.kind() == Kind::Forbidden => Ok(None),

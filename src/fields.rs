@@ -1,11 +1,11 @@
 //! Lenient decoding of the members of a request body.
 //!
-//! Clients send booleans as `"true"`, numbers as text and lists as comma-separated strings. Therefore every field is
-//! read through [`Fields`] as the type that the endpoint needs. `null` counts as absent. A value that cannot be read
-//! gives an error that names the field and never quotes the value.
+//! Clients send booleans as `"true"`, numbers as text and lists as comma-separated strings. So endpoints read every
+//! field through [`Fields`], as the type that they need. `null` counts as absent. The error for a value that cannot be
+//! read names the field and never quotes the value.
 //!
-//! The values of a body are counted while it is parsed ([`Fields::parse`]). Lists inside of texts are limited when they
-//! are read ([`ListLimit`]), so both forms of a list have the same limit.
+//! The values of a body are counted while it is parsed ([`Fields::parse`]). The items of a list within a text are
+//! counted when the field is read ([`ListLimit`]), so both forms of a list have the same limit.
 
 mod declaration;
 mod list;
@@ -29,14 +29,15 @@ pub use declaration::{FieldSlot, ListFieldSlot, Resource};
 pub use list::ListLimit;
 pub use suggestions::closest_name;
 
-/// Maximum nesting depth of a body.
+/// Maximum nesting depth of lists and objects in a JSON body.
 pub const MAX_DEPTH: usize = 64;
-/// Maximum length in bytes of a text in a body, except in requests that carry lists of certificates.
+/// Maximum length in bytes of a text in a JSON body, except in requests that contain lists of certificates.
 pub const MAX_TEXT_BYTES: usize = 1 << 20;
-/// Maximum number of values in a body: members and list items of all levels.
+/// Maximum number of values in a JSON body: members and list items at all levels.
 pub const MAX_VALUES: usize = 10_000;
 
-/// The members of a body or query, by name. Clones share them until one clone is changed.
+/// The members of a request body or the parameters of a query, by name. Clones share the members until one clone is
+/// changed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fields(Arc<Map<String, Value>>);
 
@@ -47,8 +48,8 @@ impl Serialize for Fields {
 }
 
 impl Fields {
-    /// Parses a body: one JSON object or `null`, with at most [`MAX_DEPTH`] levels, [`MAX_VALUES`] values and
-    /// [`MAX_TEXT_BYTES`] bytes per text. An empty body is an empty object. The last of repeated keys wins.
+    /// Parses a request body: one JSON object or `null`, with at most [`MAX_DEPTH`] levels, [`MAX_VALUES`] values and
+    /// [`MAX_TEXT_BYTES`] bytes per text. An empty body has no fields. If a member is repeated, the last one counts.
     ///
     /// # Errors
     /// `Malformed`, with a text that never quotes the input.
@@ -56,7 +57,7 @@ impl Fields {
         Self::parse_within(body, MAX_TEXT_BYTES)
     }
 
-    /// As [`Fields::parse`], with texts of at most `max_text_bytes` bytes.
+    /// Parses a request body as [`Fields::parse`], but with texts of up to `max_text_bytes` bytes.
     ///
     /// # Errors
     /// As [`Fields::parse`].
@@ -71,7 +72,7 @@ impl Fields {
         }
     }
 
-    /// Builds fields from name/value texts (a form body, a query); a repeated name becomes a list.
+    /// Builds fields from pairs of name and value, as of a form body or a query. A repeated name becomes a list.
     pub fn from_pairs(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut members = Map::new();
         for (name, value) in pairs {
@@ -84,7 +85,7 @@ impl Fields {
         Self(Arc::new(members))
     }
 
-    /// Returns the raw value of a field; `None` when absent or null.
+    /// Returns the raw value of a field; `None` if the field is absent or null.
     pub fn value(&self, name: &str) -> Option<&Value> {
         self.0.get(name).filter(|v| !v.is_null())
     }
@@ -104,44 +105,45 @@ impl Fields {
         self.0.is_empty()
     }
 
-    /// Iterates over names and values, nulls included.
+    /// Iterates over names and values of all fields, nulls included.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// Returns all members as they were sent.
+    /// Returns all fields as the client sent them, nulls included.
     pub fn into_members(self) -> Map<String, Value> {
         Arc::unwrap_or_clone(self.0)
     }
 
-    /// Iterates over the names that are not in `known`.
+    /// Iterates over the names of the fields that are not in `known`.
     pub fn unknown<'a>(&'a self, known: &'a [&str]) -> impl Iterator<Item = &'a str> {
         self.0.keys().map(String::as_str).filter(move |name| !known.contains(name))
     }
 
-    /// Sets a field.
+    /// Sets a field to a value.
     pub fn set(&mut self, name: &str, value: impl Into<Value>) {
         Arc::make_mut(&mut self.0).insert(name.to_owned(), value.into());
     }
 
-    /// Reads a text. Numbers and booleans are converted to text.
+    /// Reads a text. A number or boolean is converted to text.
     pub fn text(&self, name: &str) -> Result<Option<String>> {
         self.value(name).map(|v| scalar_text(v).ok_or_else(|| type_error(name, "a string"))).transpose()
     }
 
-    /// As [`Fields::text`]; an empty text counts as absent.
+    /// Reads a text as [`Fields::text`]; an empty text counts as absent.
     pub fn nonempty_text(&self, name: &str) -> Result<Option<String>> {
         Ok(self.text(name)?.filter(|text| !text.is_empty()))
     }
 
-    /// Borrows a text from the body, for large values such as `csr`. Accepts strings only.
+    /// Borrows a text instead of copying it, for large values such as `csr`. Accepts only JSON strings.
     pub fn str(&self, name: &str) -> Result<Option<&str>> {
         self.value(name).map(|v| v.as_str().ok_or_else(|| type_error(name, "a string"))).transpose()
     }
 
-    /// Takes a secret text out of the body. Accepts strings only. Dropping the [`Secret`] overwrites the text.
+    /// Removes a secret text from the fields and returns it. Accepts only JSON strings. Dropping the returned
+    /// [`Secret`] overwrites the text in memory.
     pub fn take_secret(&mut self, name: &str) -> Result<Option<Secret>> {
-        // Checked first, because removing a field copies a body that is shared with a clone.
+        // Presence is checked first, because removing a field copies all fields if a clone shares them.
         if !self.0.contains_key(name) {
             return Ok(None);
         }
@@ -152,8 +154,8 @@ impl Fields {
         }
     }
 
-    /// Reads a boolean: JSON, one of the words of [`parse_bool_word`], the numbers 0 and 1, or the empty text for
-    /// false.
+    /// Reads a boolean: a JSON boolean, one of the words of [`parse_bool_word`], the number 0 or 1, or the empty text
+    /// for `false`.
     pub fn bool(&self, name: &str) -> Result<Option<bool>> {
         let Some(value) = self.value(name) else { return Ok(None) };
         let parsed = match value {
@@ -170,13 +172,14 @@ impl Fields {
         parsed.map(Some).ok_or_else(|| type_error(name, "a boolean"))
     }
 
-    /// Reads a whole number: JSON (also with a zero fraction), a decimal text, or the empty text for 0.
+    /// Reads a whole number: a JSON number (also with a zero fraction), a decimal text, or the empty text for 0.
     pub fn int(&self, name: &str) -> Result<Option<i64>> {
         let Some(value) = self.value(name) else { return Ok(None) };
         to_integer(value).map(Some).ok_or_else(|| type_error(name, "an integer"))
     }
 
-    /// Reads a duration: whole seconds, or a text for [`parse_duration`]. `Some(ZERO)` for an explicit `""` or `0`.
+    /// Reads a duration: a number of whole seconds, or a text for [`parse_duration`]. Returns `Some(ZERO)` for an
+    /// explicit `""` or `0`.
     pub fn duration(&self, name: &str) -> Result<Option<Duration>> {
         let Some(value) = self.value(name) else { return Ok(None) };
         let text = match value {
@@ -190,7 +193,7 @@ impl Fields {
         text.and_then(parse_duration).map(Some).ok_or_else(rule)
     }
 
-    /// Reads a text of at most `bytes` bytes.
+    /// Reads a text, and rejects one that is longer than `bytes` bytes.
     pub fn text_within(&self, name: &str, bytes: usize) -> Result<Option<String>> {
         match self.text(name)? {
             Some(text) if text.len() > bytes => Err(Error::invalid(format!("{name}: longer than {bytes} bytes"))),
@@ -204,12 +207,13 @@ impl Fields {
         self.list_within(name, ListLimit::LIST)
     }
 
-    /// As [`Fields::list`], with another limit.
+    /// Reads a list as [`Fields::list`], with another limit.
     pub fn list_within(&self, name: &str, limit: ListLimit) -> Result<Option<Vec<String>>> {
         self.list_of(name, true, limit)
     }
 
-    /// Reads a list of texts of any length: a JSON list of scalars, a text with such a list, or a single text.
+    /// Reads a list of texts of any length that may contain commas: a JSON list of scalars, a text that contains such a
+    /// list, or a single text.
     pub fn strings(&self, name: &str) -> Result<Option<Vec<String>>> {
         self.list_of(name, false, ListLimit { bytes: usize::MAX, ..ListLimit::LIST })
     }
@@ -227,7 +231,7 @@ impl Fields {
         self.map_within(name, ListLimit::LIST)
     }
 
-    /// As [`Fields::map`], with another limit.
+    /// Reads a map as [`Fields::map`], with another limit.
     pub fn map_within(&self, name: &str, limit: ListLimit) -> Result<Option<BTreeMap<String, String>>> {
         let Some(value) = self.value(name) else { return Ok(None) };
         list::parse_map(value, limit).map(Some).map_err(|problem| problem.into_error(name, "a map of strings", limit))
@@ -238,7 +242,7 @@ fn type_error(name: &str, wanted: &str) -> Error {
     Error::invalid(format!("field validation failed: error converting input for field \"{name}\": must be {wanted}"))
 }
 
-/// Parses the boolean words that clients send: `1 t T TRUE true True` and `0 f F FALSE false False`.
+/// Parses a boolean that a client sent as text: `1 t T TRUE true True` or `0 f F FALSE false False`.
 pub fn parse_bool_word(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
@@ -247,11 +251,11 @@ pub fn parse_bool_word(text: &str) -> Option<bool> {
     }
 }
 
-/// Maximum length of a generic name in bytes.
+/// Maximum length in bytes of a generic name, such as the name of a role.
 pub const MAX_NAME_LEN: usize = 128;
 
-/// `true` if `text` has the form of a generic name: letters, digits, `_`, and, except at both ends, `-` and `.`. The
-/// length ([`MAX_NAME_LEN`]) is checked separately.
+/// `true` if `text` has the form of a generic name: letters, digits, `_`, and, except at both ends, `-` and `.`. Does
+/// not check the length ([`MAX_NAME_LEN`]).
 pub fn is_name(text: &str) -> bool {
     let word = |b: &u8| b.is_ascii_alphanumeric() || *b == b'_';
     let bytes = text.as_bytes();
@@ -260,8 +264,9 @@ pub fn is_name(text: &str) -> bool {
         && bytes.iter().all(|b| word(b) || matches!(b, b'-' | b'.'))
 }
 
-/// `true` for characters that names must not contain, because two names must not look alike: controls, blanks other
-/// than the ASCII space, invisible characters, bidirectional formatting, and unassigned or private code points.
+/// `true` for characters that names must not contain, because with them two different names could look alike: controls,
+/// blanks other than the ASCII space, invisible characters, bidirectional formatting, and unassigned or private code
+/// points.
 pub fn is_invisible(c: char) -> bool {
     use GeneralCategory::{Control, Format, LineSeparator, ParagraphSeparator, PrivateUse, SpaceSeparator, Unassigned};
     if c.is_ascii() {
@@ -273,19 +278,20 @@ pub fn is_invisible(c: char) -> bool {
     ) || DEFAULT_IGNORABLE_CHARS.iter().any(|ignored| ignored.contains(&c))
 }
 
-/// `true` if a text contains characters that operator-chosen names must not contain; see [`is_invisible`].
+/// `true` if a text contains characters that names chosen by operators must not contain; see [`is_invisible`].
 pub fn has_invisible(text: &str) -> bool {
     text.chars().any(is_invisible)
 }
 
-/// `true` for a control character, or one that changes the direction of text.
+/// `true` for a control character, and for a character that changes the direction of text.
 pub fn is_control_or_bidi(c: char) -> bool {
     let changes_direction =
         matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || changes_direction
 }
 
-/// Invisible letters and marks: Unicode's Default_Ignorable_Code_Point, except categories that [`is_invisible`] covers.
+/// Invisible letters and marks: the code points with Unicode's property Default_Ignorable_Code_Point, except those
+/// whose general category [`is_invisible`] already excludes.
 const DEFAULT_IGNORABLE_CHARS: [RangeInclusive<char>; 8] = [
     '\u{34f}'..='\u{34f}',
     '\u{115f}'..='\u{1160}',
@@ -297,7 +303,7 @@ const DEFAULT_IGNORABLE_CHARS: [RangeInclusive<char>; 8] = [
     '\u{e0100}'..='\u{e01ef}',
 ];
 
-/// Parses the JSON in a text. `None` if the text is not JSON or has more than `values` values.
+/// Parses a text that contains JSON; `None` if the text is not JSON or has more than `values` values.
 pub fn parse_embedded_json(text: &str, values: usize) -> Option<Value> {
     let budget = std::cell::Cell::new(values);
     let mut json = serde_json::Deserializer::from_str(text);
@@ -328,8 +334,8 @@ fn to_integer(value: &Value) -> Option<i64> {
     }
 }
 
-/// Parses one JSON value with at most [`MAX_DEPTH`] levels, [`MAX_VALUES`] values, counted while parsing, and
-/// `max_text_bytes` bytes per text. The last of repeated keys wins.
+/// Parses one JSON value with at most [`MAX_DEPTH`] levels, [`MAX_VALUES`] values and `max_text_bytes` bytes per text.
+/// Values are counted during parsing. If a member is repeated, the last one counts.
 ///
 /// # Errors
 /// `Malformed`, with a text that never quotes the input.
@@ -337,12 +343,12 @@ pub fn parse_bounded(body: &[u8], max_text_bytes: usize) -> Result<Value> {
     parse_with_list_limit(body, max_text_bytes, MAX_VALUES)
 }
 
-/// As [`parse_bounded`], for a body whose lists should have at most `max_elements` elements. Longer lists are parsed as
-/// well; their reader checks the length. But if [`MAX_VALUES`] is exceeded inside of such a list, the error is about
-/// the list.
+/// Parses one JSON value as [`parse_bounded`], from a body whose lists should have at most `max_elements` elements.
+/// Longer lists are parsed too; their reader checks the length. But if [`MAX_VALUES`] is exceeded within such a list,
+/// the error is about the length of the list.
 ///
 /// # Errors
-/// As [`parse_bounded`]; `Invalid` if [`MAX_VALUES`] is exceeded inside a list with more than `max_elements` elements.
+/// As [`parse_bounded`]; `Invalid` if [`MAX_VALUES`] is exceeded within a list with more than `max_elements` elements.
 pub fn parse_with_list_limit(body: &[u8], max_text_bytes: usize, max_elements: usize) -> Result<Value> {
     let budget = std::cell::Cell::new(MAX_VALUES);
     let mut json = serde_json::Deserializer::from_slice(body);
@@ -374,7 +380,7 @@ const TOO_MANY_VALUES: &str = "too many values";
 const LIST_TOO_LONG: &str = "a list with too many values";
 const TEXT_TOO_LONG: &str = "too long";
 
-/// A [`Value`] deserializer that limits depth, values and the length of texts.
+/// A serde seed that deserializes a [`Value`] and limits its depth, the number of values and the length of texts.
 #[derive(Clone, Copy)]
 struct BoundedValueSeed<'a> {
     depth: usize,
@@ -389,7 +395,8 @@ impl BoundedValueSeed<'_> {
         Ok(Self { depth, ..self })
     }
 
-    /// Maps "too many values" to an error about the list, if the list already has more than `max_elements` elements.
+    /// Replaces the error "too many values" by an error about the length of the list, if the list already has more than
+    /// `max_elements` elements.
     fn map_list_error<E: serde::de::Error>(self, error: E, elements: usize) -> E {
         if elements > self.max_elements && error.to_string().starts_with(TOO_MANY_VALUES) {
             E::custom(LIST_TOO_LONG)
@@ -451,7 +458,7 @@ impl<'de> Visitor<'de> for BoundedValueSeed<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let inner = self.descend()?;
+        let inner = self.for_nested_value()?;
         let mut list = Vec::new();
         while let Some(item) = items.next_element_seed(inner).map_err(|error| self.map_list_error(error, list.len()))? {
             list.push(item);
@@ -460,7 +467,7 @@ impl<'de> Visitor<'de> for BoundedValueSeed<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
-        let inner = self.descend()?;
+        let inner = self.for_nested_value()?;
         let mut object = Map::new();
         while let Some(name) = members.next_key::<String>()? {
             self.check_length(&name)?;
@@ -471,8 +478,8 @@ impl<'de> Visitor<'de> for BoundedValueSeed<'_> {
     }
 }
 
-/// Adds the member name to an error about a text that is too long. Each enclosing member replaces the name, so the
-/// error names the outermost one.
+/// Adds the name of a member to the error about a text that is too long. Each enclosing object replaces the name, so
+/// the error contains the name of the outermost member.
 fn with_member_name<E: serde::de::Error>(error: E, name: &str) -> E {
     if !error.to_string().starts_with(TEXT_TOO_LONG) {
         return error;

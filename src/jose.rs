@@ -1,6 +1,7 @@
 //! Signed JSON objects: JWS in compact form (RFC 7515), public keys as JWK (RFC 7517), and their signature algorithms.
 //!
-//! Nothing here decides which algorithm, key or header is acceptable. The verifier of a protocol decides that.
+//! This module does not decide which algorithms, keys or headers are acceptable; the code that verifies tokens of a
+//! protocol decides that.
 
 mod algorithm;
 mod jwk;

@@ -1,11 +1,12 @@
-//! The lifecycle of mounts: opens, follows and closes the engines of the mount table.
+//! The lifecycle of mounts: opens and closes the engines of the mounts in the mount table.
 //!
-//! The table ([`auth::mounts`](crate::auth::mounts)) lists the mounts; the engines hold the open ones. [`Mounts`] keeps
-//! both consistent: at start-up, when a request enables or disables a mount, when a request arrives for a mount that is
-//! not open yet, and when another node changed the table (`follow`). No other code opens or closes mounts. A mount that
-//! is not in the table does not stay open. `background` runs periodic work; `grants` looks up managed keys.
+//! The table ([`auth::mounts`](crate::auth::mounts)) lists the mounts; the engines hold the open mounts. [`Mounts`]
+//! keeps both consistent: at start-up, when a request enables or disables a mount, when a request arrives for a mount
+//! that is not open yet, and when another node changed the table (`follow`). No other code opens or closes mounts.
+//! `background` runs periodic work; `grants` looks up the managed keys that a mount may use.
 //!
-//! A new [`MountKind`] is added to the matches in this file and to `MethodMount` in `follow`.
+//! A new [`MountKind`] needs an arm in `open_mount`; a new secret engine also needs a variant of `OpenMount` in
+//! `follow`.
 
 mod background;
 mod follow;
@@ -30,12 +31,12 @@ use crate::x509::public_key::PublicKey;
 
 pub use grants::MountGrants;
 
-/// Maximum number of issuers that a warning names.
+/// Maximum number of issuers that are named in one warning.
 const MAX_ISSUERS_IN_WARNING: usize = 20;
-/// Maximum number of keys that are tested for one managed key.
+/// Maximum number of public keys that are tested for one managed key.
 const MAX_TESTED_KEYS_PER_MANAGED_KEY: usize = 16;
 
-/// Returns the lifetimes for certificates of a mount.
+/// Returns the default and maximum lifetimes of certificates that a mount issues.
 pub fn lifetime_limits(mount: &Mount) -> MountLifetimes {
     MountLifetimes {
         mount_default: mount.default_ttl(),
@@ -44,7 +45,7 @@ pub fn lifetime_limits(mount: &Mount) -> MountLifetimes {
     }
 }
 
-/// All mounts of one server.
+/// Opens, closes and maintains all mounts of one server.
 pub struct Mounts {
     auth: Arc<Auth>,
     keys: Arc<ManagedKeys>,
@@ -52,13 +53,13 @@ pub struct Mounts {
 }
 
 impl Mounts {
-    /// Opens every mount of the table.
+    /// Opens every mount in the mount table.
     ///
     /// # Errors
-    /// `Unavailable` from storage, `Internal` when the stored state of a mount cannot be read.
+    /// `Unavailable` from storage; `Internal` when the stored state of a mount cannot be read.
     pub async fn open(auth: Arc<Auth>, keys: Arc<ManagedKeys>, pki: Arc<Engine>) -> Result<Arc<Self>> {
-        // The list of compromised keys must be loaded before any mount signs, so it is loaded even if there is no mount
-        // yet.
+        // The list of compromised keys must be loaded before any mount signs, so it is loaded even if there are no
+        // mounts yet.
         pki.compromised().reload().await?;
         let mounts = Self { auth, keys, pki };
         for mount in mounts.auth.mounts().iter() {
@@ -67,7 +68,7 @@ impl Mounts {
         Ok(Arc::new(mounts))
     }
 
-    /// Mounts a secret engine and opens it.
+    /// Adds a secret engine to the mount table at `path`, and opens the mount.
     ///
     /// # Errors
     /// As [`Auth::mount_enable`].
@@ -77,7 +78,7 @@ impl Mounts {
         Ok(mount)
     }
 
-    /// Mounts an authentication method at `auth/<path>` and opens it.
+    /// Adds an authentication method to the mount table at `auth/<path>`, and opens the mount.
     ///
     /// # Errors
     /// As [`Auth::auth_enable`].
@@ -87,8 +88,8 @@ impl Mounts {
         Ok(mount)
     }
 
-    /// Changes the settings of a mount; the path of an authentication method includes `auth/`. Returns a warning if
-    /// issuers can no longer sign, because the mount may not use their keys any more.
+    /// Changes the settings of a mount; the path of an authentication method includes `auth/`. Returns a warning that
+    /// names the issuers that can no longer sign, because the mount may not use their managed keys any more.
     ///
     /// # Errors
     /// As [`Auth::mount_tune`].
@@ -109,7 +110,7 @@ impl Mounts {
         Ok(warnings)
     }
 
-    /// Returns the public keys that issuers use with a managed key, as recorded when the key was taken into use.
+    /// Returns the public keys for which issuers use a managed key, as recorded when an issuer first used it.
     pub fn keys_in_use(&self, kind: BackendType, name: &str) -> Vec<KeyIdentity> {
         let Some(uuid) = self.keys.uuid(kind, name) else { return Vec::new() };
         let mut keys: Vec<KeyIdentity> = Vec::new();
@@ -121,7 +122,7 @@ impl Mounts {
         keys
     }
 
-    /// Returns the public keys of the issuers of all mounts that may use a managed key.
+    /// Returns the public keys of the certificates of all mounts that may use a managed key.
     pub fn candidate_keys(&self, kind: BackendType, name: &str) -> Vec<PublicKey> {
         let Some(record) = self.keys.read(kind, name) else { return Vec::new() };
         let mounts = self.auth.mounts();
@@ -138,18 +139,19 @@ impl Mounts {
         authority.map(|authority| authority.refused_issuers()).unwrap_or_default()
     }
 
-    /// Unmounts a secret engine and deletes everything it stored; succeeds if there is none.
+    /// Unmounts a secret engine and deletes everything that the engine stored; succeeds if there is none at `path`.
     ///
     /// # Errors
     /// As [`Auth::mount_disable`].
     pub async fn disable(&self, path: &str) -> Result<()> {
         let disabled = self.auth.mount_disable(path).await;
-        // Also after an error, because the commit may have deleted the mount nevertheless.
+        // Mounts are closed even after an error, because the commit may have deleted the mount nevertheless.
         self.close_unmounted();
         disabled.map(drop)
     }
 
-    /// Disables the authentication method at `auth/<path>` and ends its logins' tokens; succeeds if there is none.
+    /// Disables the authentication method at `auth/<path>`, and revokes the tokens of its logins; succeeds if there is
+    /// none.
     ///
     /// # Errors
     /// As [`Auth::auth_disable`].
@@ -160,7 +162,7 @@ impl Mounts {
         disabled.map(drop)
     }
 
-    /// Moves a mount to another path. It stays open, because open mounts are indexed by id.
+    /// Moves a mount to another path. The mount stays open, because open mounts are indexed by id.
     ///
     /// # Errors
     /// As [`Auth::mount_move`].
@@ -168,10 +170,11 @@ impl Mounts {
         self.auth.mount_move(from, to).await
     }
 
-    /// Returns the authority of a mount. Opens it if it is in the table but not open (enabling was interrupted).
+    /// Returns the certificate authority of a mount. Opens a mount that is in the table but not open, as after an
+    /// interrupted request to enable it.
     ///
     /// # Errors
-    /// `NotFound` when it was just disabled; as [`Mounts::open`].
+    /// `NotFound` when the mount was just disabled; as [`Mounts::open`].
     pub async fn authority(&self, mount: &Mount) -> Result<Arc<Authority>> {
         if let Ok(open) = self.pki.authority(mount.id) {
             return Ok(open);
@@ -182,10 +185,10 @@ impl Mounts {
         self.pki.authority(mount.id)
     }
 
-    /// Returns the authentication method of a mount, as [`Mounts::authority`].
+    /// Returns the open authentication method of a mount, as [`Mounts::authority`].
     ///
     /// # Errors
-    /// `NotFound` when it was just disabled; as [`Mounts::open`].
+    /// `NotFound` when the mount was just disabled; as [`Mounts::open`].
     pub(crate) async fn method<M: AuthMethod>(&self, mount: &Mount) -> Result<Arc<MethodMount<M>>> {
         if let Some(open) = self.auth.logins().method_mount(mount.id) {
             return Ok(open);
@@ -196,12 +199,12 @@ impl Mounts {
         self.auth.logins().method_mount(mount.id).ok_or_else(Error::not_found)
     }
 
-    /// Must be called after tokens have ended: starts the revocation of their leases.
+    /// Starts the revocation of leases whose token was revoked or has expired. Must be called after tokens are revoked.
     pub fn notify_tokens_ended(&self) {
         self.pki.wake_lease_sweep();
     }
 
-    /// Requests a sweep of ended secret ids.
+    /// Requests a sweep of expired secret ids.
     pub(crate) fn sweep_secret_ids(&self) {
         self.auth.logins().request_sweep();
     }
@@ -213,12 +216,12 @@ impl Mounts {
             (MountKind::AppRole | MountKind::Jwt | MountKind::Cloudb, from) => {
                 self.auth.logins().open(mount, from).await?;
             }
-            // These mounts have no state of their own.
+            // Mounts of these kinds have no state to open.
             (MountKind::Token | MountKind::System | MountKind::Identity, _) => {}
-            // Nothing to open.
+            // Mounts of these kinds have nothing to open either.
             (MountKind::Cubbyhole | MountKind::Unknown(_), _) => {}
         }
-        // A concurrent request may have disabled the mount before it was open, and then had nothing to close.
+        // A concurrent request may have disabled the mount before it was open, and then had no mount to close.
         if !self.is_mounted(mount.id) {
             self.close(mount.id);
         }
@@ -230,7 +233,7 @@ impl Mounts {
         self.auth.logins().close(mount);
     }
 
-    /// Closes all mounts that are no longer in the table.
+    /// Closes all open mounts that are no longer in the mount table.
     fn close_unmounted(&self) {
         let mounts = self.auth.mounts();
         let is_there = |id| mounts.by_id(id).is_some();

@@ -294,7 +294,7 @@ impl ChangeFollower {
         let now = Instant::now();
         state.missing_revocations.retain(|mount, lacking| {
             if lacking.request_at <= now {
-                self.mounts.follow_revocations(*mount);
+                self.mounts.update_crls_from_other_nodes(*mount);
                 lacking.request_at = now + CRL_REQUEST_INTERVAL;
             }
             self.mounts.has_published_revocations(*mount, lacking.revocations) == Some(false)

@@ -1,54 +1,55 @@
-//! Templates with identity values, such as `{{identity.entity.name}}.example.com`. Pure: no storage, no clock.
+//! Templates with identity values, such as `{{identity.entity.name}}.example.com`. This module uses neither storage nor
+//! the clock.
 //!
-//! Policies use them in paths, roles of the certificate authority in allowed names. A [`Template`] is a parsed text; an
-//! [`TemplateValues`] fills it. A value that could be read as more than one value (a pattern, a list, several path
-//! segments) fills no template, so that the name of an identity cannot widen a rule. Templates are `identity.entity.`
-//! followed by `id`, `name`, `metadata.<key>` or `aliases.<accessor>.` (`id`, `name`, `metadata.<key>`).
-//! `identity.groups.…` is accepted, but no identity fills it.
+//! Policies use templates in paths, roles of the certificate authority in allowed names. A [`Template`] is a parsed
+//! text; a [`TemplateValues`] supplies the values. A value that could be read as more than one value (a pattern, a
+//! list, several path segments) is not filled in, so that the name of an identity cannot widen a rule. A template is
+//! `identity.entity.` followed by `id`, `name`, `metadata.<key>` or `aliases.<accessor>.` and then `id`, `name` or
+//! `metadata.<key>`. `identity.groups.…` is accepted, but no identity has a value for it.
 
 use crate::error::{Error, Result};
 
-/// Maximum length of a filled template in bytes: more than any name, URI or path of a rule.
+/// Maximum length in bytes of a filled template: more than any name, URI or path of a rule may have.
 const MAX_FILLED_BYTES: usize = 2_048;
 
-/// A value of an identity that a template can name.
+/// The value of an identity that a template refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdentitySelector {
-    /// Id of the entity.
+    /// The id of the entity.
     Id,
-    /// Name of the entity.
+    /// The name of the entity.
     Name,
-    /// A metadata value of the entity, by key.
+    /// The value of the entity's metadata under this key.
     Metadata(String),
-    /// A value of the alias at the mount with this accessor.
+    /// A value of the entity's alias at one mount.
     Alias {
-        /// Accessor of the mount.
+        /// Accessor of the mount to which the alias belongs.
         accessor: String,
-        /// The value of the alias.
+        /// The value of the alias that is meant.
         of: AliasSelector,
     },
-    /// A value of a group. Groups are not supported, so it has no value.
+    /// A value of a group. Groups are not supported, so there is never such a value.
     Group,
 }
 
-/// A value of an alias.
+/// The value of an alias that a template refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AliasSelector {
-    /// Id of the alias.
+    /// The id of the alias.
     Id,
-    /// Name of the alias.
+    /// The name of the entity at the mount.
     Name,
-    /// A metadata value of the alias, by key.
+    /// The value of the alias's metadata under this key.
     Metadata(String),
 }
 
-/// A source of values for templates.
+/// An identity that supplies the values for templates.
 pub trait TemplateValues: Send + Sync {
-    /// Returns the value that a template names.
+    /// Returns the value that `of` refers to; `None` if the identity has no such value.
     fn value(&self, of: &IdentitySelector) -> Option<&str>;
 }
 
-/// A parsed text with or without templates.
+/// A parsed text that may contain templates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template(Vec<TemplatePiece>);
 
@@ -58,22 +59,22 @@ enum TemplatePiece {
     Value(IdentitySelector),
 }
 
-/// The reason why a template was not filled.
+/// The reason why a template could not be filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnfilledReason {
     /// The identity has no such value.
     Unknown,
-    /// The value could be read as more than one value.
+    /// The value could be read as more than one value, such as a pattern or a list.
     Unsafe,
 }
 
-/// `true` if a text contains template braces.
+/// `true` if a text contains template braces (`{{` or `}}`).
 pub fn is_template(text: &str) -> bool {
     text.contains("{{") || text.contains("}}")
 }
 
 impl Template {
-    /// Parses a text; errors name `field` and the rule.
+    /// Parses a text that may contain templates; errors name `field` and the violated rule.
     ///
     /// # Errors
     /// `Invalid` for unclosed braces and for an unknown selector.
@@ -101,10 +102,10 @@ impl Template {
         Ok(Self(pieces))
     }
 
-    /// Fills the template with values of an identity.
+    /// Returns the text with all templates replaced by values of `identity`.
     ///
     /// # Errors
-    /// The reason why it cannot be filled.
+    /// The reason why a template cannot be filled.
     pub fn fill(&self, identity: &dyn TemplateValues) -> Result<String, UnfilledReason> {
         let mut filled = String::new();
         for piece in &self.0 {
@@ -123,8 +124,8 @@ impl Template {
     }
 }
 
-/// `true` if a value is read as one value in every context: no pattern (`*`, `+`), path separator (`/`), list (`,`),
-/// template, `..` or control character, and not empty.
+/// `true` if every context reads `value` as one value: it is not empty and contains no wildcard (`*`, `+`), path
+/// separator (`/`), list separator (`,`), template, `..` or control character.
 fn is_one_value(value: &str) -> bool {
     let is_plain = |c: char| !c.is_control() && !matches!(c, '*' | '+' | '/' | ',' | '{' | '}');
     !value.is_empty() && value.chars().all(is_plain) && !value.contains("..")

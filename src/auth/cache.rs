@@ -1,8 +1,8 @@
-//! A bounded cache of callers by the hash of their token. It contains no token.
+//! A bounded cache of callers, keyed by the hash of their token. It contains no token in clear text.
 //!
-//! An entry is valid for one second, so a token that another node revoked keeps working for at most that long. A
-//! revocation on this node takes effect immediately. Once an entry is half that old, one request reads the row again
-//! while the others use the entry: a busy token costs two reads per second and never a stampede.
+//! An entry is valid for one second, so a token that another node revoked is accepted for at most one second more. A
+//! revocation on this node takes effect immediately. Once an entry is half a second old, one request reads the token's
+//! row again while other requests use the entry: a busy token costs two reads per second and never a stampede.
 //!
 //! Callers that read the metrics are remembered for a day, unless revoked, so that they can still read them while the
 //! store is unavailable.
@@ -30,9 +30,10 @@ pub(super) struct TokenCache {
 #[derive(Default)]
 struct TokenCacheShard {
     entries: HashMap<TokenHash, CachedCaller>,
-    /// Callers that are accepted while the store is unavailable, and since when.
+    /// Callers accepted while the store is unavailable, by token hash, each with the time at which it was last
+    /// remembered.
     remembered: HashMap<TokenHash, (Arc<Caller>, Time)>,
-    /// Increases with every removal, see [`TokenCache::put`].
+    /// Incremented when tokens are removed, so that [`TokenCache::put`] detects rows read before the removal.
     epoch: u64,
 }
 
@@ -43,12 +44,12 @@ struct CachedCaller {
 }
 
 impl TokenCache {
-    /// Returns a cached caller; `None` if the token's row must be read first.
+    /// Returns the cached caller of a token; `None` if the token's row must be read first.
     pub(super) fn get(&self, hash: &TokenHash, now: Time) -> Option<Arc<Caller>> {
         let mut shard = self.shard(hash);
         let entry = shard.entries.get_mut(hash)?;
         let age = now - entry.read_at;
-        // A clock that was set back makes the age negative: read again.
+        // A clock that was set back makes the age negative: the row must be read again.
         if age.is_negative() || age >= MAX_CALLER_AGE {
             return None;
         }
@@ -59,13 +60,14 @@ impl TokenCache {
         Some(Arc::clone(&entry.caller))
     }
 
-    /// Returns the epoch to pass to [`TokenCache::put`]; taken before the row is read.
+    /// Returns the current epoch. The caller takes it before it reads a token's row, and passes it to
+    /// [`TokenCache::put`].
     pub(super) fn epoch(&self, hash: &TokenHash) -> u64 {
         self.shard(hash).epoch
     }
 
-    /// Caches a caller whose row was read at `read_at`. Does nothing if a token was removed since `epoch`, because the
-    /// row may be older than the removal.
+    /// Caches a caller whose row was read at `read_at`. Does nothing if any token of this shard was removed after
+    /// `epoch` was taken, because the row may have been read before the removal.
     pub(super) fn put(&self, hash: TokenHash, caller: Arc<Caller>, read_at: Time, epoch: u64) {
         let mut shard = self.shard(&hash);
         if shard.epoch != epoch {
@@ -79,7 +81,7 @@ impl TokenCache {
         }
     }
 
-    /// Removes tokens. Rows that were read before this call are not cached after it.
+    /// Removes the entries of tokens. A row that was read before this call is not cached after it.
     pub(super) fn remove(&self, hashes: &[TokenHash]) {
         for hash in hashes {
             let mut shard = self.shard(hash);
@@ -98,19 +100,24 @@ impl TokenCache {
         }
     }
 
-    /// Remembers a caller for times when the store is unavailable, unless its token was removed since it was read.
+    /// Remembers the cached caller of a token for times when the store is unavailable. Does nothing if the token is not
+    /// in the cache, such as after its removal.
     pub(super) fn remember(&self, hash: TokenHash, now: Time) {
         let mut shard = self.shard(&hash);
         let Some(caller) = shard.entries.get(&hash).map(|entry| Arc::clone(&entry.caller)) else { return };
-        shard.remembered.retain(|_, (_, since)| is_remembered(*since, now));
+        shard.remembered.retain(|_, (_, since)| is_remembered_entry_fresh(*since, now));
         if shard.remembered.len() < MAX_REMEMBERED_PER_SHARD || shard.remembered.contains_key(&hash) {
             shard.remembered.insert(hash, (caller, now));
         }
     }
 
-    pub(super) fn remembered(&self, hash: &TokenHash, now: Time) -> Option<Arc<Caller>> {
+    pub(super) fn remembered_caller(&self, hash: &TokenHash, now: Time) -> Option<Arc<Caller>> {
         let shard = self.shard(hash);
-        shard.remembered.get(hash).filter(|(_, since)| is_remembered(*since, now)).map(|(caller, _)| Arc::clone(caller))
+        shard
+            .remembered
+            .get(hash)
+            .filter(|(_, since)| is_remembered_entry_fresh(*since, now))
+            .map(|(caller, _)| Arc::clone(caller))
     }
 
     pub(super) fn prune(&self, now: Time) {
@@ -129,12 +136,12 @@ fn is_fresh(entry: &CachedCaller, now: Time) -> bool {
     !age.is_negative() && age < MAX_CALLER_AGE
 }
 
-fn is_remembered(since: Time, now: Time) -> bool {
+fn is_remembered_entry_fresh(since: Time, now: Time) -> bool {
     let age = now - since;
     !age.is_negative() && age < MAX_REMEMBERED_AGE
 }
 
 fn lock(shard: &Mutex<TokenCacheShard>) -> MutexGuard<'_, TokenCacheShard> {
-    // No code panics while it holds the lock, and there are no partial entries.
+    // A poisoned lock can be used: no code panics while it holds the lock.
     shard.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -1,4 +1,4 @@
-//! Cross-origin requests: the origins in `sys/config/cors` whose pages may call the secrets service.
+//! Cross-origin requests: the origins in `sys/config/cors` from which web pages may call the secrets service.
 //!
 //! An origin is the value that a browser sends in `Origin` (RFC 6454, 6.2; the Fetch standard): scheme, host, and a
 //! port other than the default, in lower case and without a path. Origins are compared byte for byte, so a value that
@@ -16,37 +16,38 @@ use crate::documents::retry_on_conflict;
 use crate::error::{Error, Result};
 
 const CORS_DOCUMENT: &str = "cors";
-/// The entry that matches every origin.
+/// The entry in the list of allowed origins that matches every origin.
 const ANY_ORIGIN: &str = "*";
-/// The error text for an invalid origin. It does not quote the value, which may be a secret in the wrong field.
+/// The error text for an invalid origin. It does not quote the value, which may be a secret that was put in the wrong
+/// field.
 const ORIGIN_RULE: &str = "must be an origin (scheme://host[:port], lower case, without path and default port), such \
                       as https://console.example:8443";
 
-/// The CORS settings.
+/// The CORS settings, as one snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cors {
     stored: Option<CorsSettings>,
     version: u64,
 }
 
-/// The settings while CORS is enabled, as stored.
+/// The stored CORS settings; they exist only while CORS is enabled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CorsSettings {
-    /// The origins, or `*` alone.
+    /// The allowed origins, or `*` alone for every origin.
     pub origins: Vec<String>,
-    /// Allowed request headers, in addition to those that this server reads itself.
+    /// Request headers that cross-origin requests may contain, in addition to those that this server reads itself.
     pub headers: Vec<String>,
 }
 
 impl CorsSettings {
-    /// `true` if pages of `origin` may send requests.
+    /// `true` if web pages of `origin` may send requests to the secrets service.
     pub fn allows_origin(&self, origin: &str) -> bool {
         self.origins.iter().any(|allowed| allowed == ANY_ORIGIN || allowed == origin)
     }
 }
 
 impl Cors {
-    /// The settings; `None` while CORS is disabled.
+    /// The stored CORS settings; `None` while CORS is disabled.
     pub fn settings(&self) -> Option<&CorsSettings> {
         self.stored.as_ref()
     }
@@ -58,15 +59,16 @@ pub(super) async fn load(store: &dyn AuthStore) -> Result<Cors> {
 }
 
 impl Auth {
-    /// Returns the CORS settings.
+    /// Returns the current snapshot of the CORS settings.
     pub fn cors(&self) -> arc_swap::Guard<Arc<Cors>> {
         self.cors.load()
     }
 
-    /// Sets the allowed origins, and the allowed headers if they are given.
+    /// Enables CORS with these allowed origins. Replaces the allowed headers if `headers` is given.
     ///
     /// # Errors
-    /// `Invalid` for an entry that is no origin or header name, an empty list, and `*` with other origins.
+    /// `Invalid` for an entry that is no origin or header name, for an empty list of origins, and for `*` together with
+    /// other origins; store errors.
     pub async fn cors_write(&self, origins: Vec<String>, headers: Option<Vec<String>>) -> Result<()> {
         let origins = validate_origins(origins)?;
         let headers = headers.map(validate_headers).transpose()?;
@@ -101,7 +103,7 @@ impl Auth {
             }
             let version = if stored.is_some() { before.version + 1 } else { 0 };
             let write = config_write(CORS_DOCUMENT, before.version, stored.as_ref())?;
-            self.commit_or_recheck(vec![AuthWrite::Document(write)]).await?;
+            self.commit_or_reload(vec![AuthWrite::Document(write)]).await?;
             self.cors.store(Arc::new(Cors { stored, version }));
             Ok(())
         };
@@ -126,7 +128,7 @@ fn is_origin(text: &str) -> bool {
     let Ok(url) = Url::parse(text) else { return false };
     let sent = match url.origin() {
         known @ url::Origin::Tuple(..) => known.ascii_serialization(),
-        // The URL parser gives no origin for the schemes of browser extensions, but browsers send one.
+        // The URL parser returns no origin for the URL schemes of browser extensions, but browsers send one.
         url::Origin::Opaque(_) => match url.host_str() {
             Some(host) => format!("{}://{}", url.scheme(), host.to_ascii_lowercase()),
             None => return false,
@@ -137,7 +139,7 @@ fn is_origin(text: &str) -> bool {
 
 fn validate_headers(headers: Vec<String>) -> Result<Vec<String>> {
     let is_token = |c: u8| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&c);
-    // To browsers `*` means every header except `Authorization`, which is not what an operator expects.
+    // Browsers read `*` as every header except `Authorization`, which an operator would not expect, so `*` is rejected.
     let is_name = |header: &String| !header.is_empty() && header != ANY_ORIGIN && header.bytes().all(is_token);
     match headers.iter().position(|header| !is_name(header)) {
         Some(at) => Err(Error::invalid(format!("allowed_headers: entry {}: must be the name of a header", at + 1))),

@@ -1,7 +1,7 @@
-//! Private storage of a token, which ends with the token.
+//! The cubbyhole: private storage of one token, deleted together with the token.
 //!
-//! An entry is the JSON object that was written. The store enforces the limits on number and size of entries in the
-//! commit that would exceed them ([`CubbyholeRow::LIMITS`]).
+//! An entry is the JSON object that the client wrote. The store limits the number and size of a token's entries; a
+//! commit that would exceed a limit ([`CubbyholeRow::LIMITS`]) fails.
 
 use serde_json::{Map, Value};
 
@@ -11,11 +11,11 @@ use super::{Auth, Caller};
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 
-/// Path at which a wrapping token reads the wrapped response.
+/// Path at which a request with a wrapping token reads the wrapped response. The response is stored under another path.
 const WRAPPED_RESPONSE_PATH: &str = "response";
 
 impl Auth {
-    /// Returns the caller's entry at a path, as JSON text; `None` if there is none.
+    /// Returns the entry at `path` in the caller's cubbyhole, as JSON text; `None` if there is none.
     ///
     /// # Errors
     /// `Invalid` for a batch token; store errors.
@@ -34,8 +34,8 @@ impl Auth {
         Ok(entry.map(|entry| Secret::new(entry.body)))
     }
 
-    /// `true` if the caller has an entry at a path. A wrapped response is only reported, not fetched, so it stays
-    /// available.
+    /// `true` if the caller's cubbyhole has an entry at `path`. In the cubbyhole of a wrapping token, the path `response`
+    /// counts as an entry; the wrapped response is not fetched, so it stays available.
     ///
     /// # Errors
     /// Store errors.
@@ -44,10 +44,11 @@ impl Auth {
         Ok(entry.is_some() || (path == WRAPPED_RESPONSE_PATH && caller.policies == [WRAPPING_POLICY_NAME]))
     }
 
-    /// Creates or replaces an entry.
+    /// Creates or replaces an entry in the caller's cubbyhole.
     ///
     /// # Errors
-    /// `Invalid` for an empty object or a batch token; `Conflict` above a limit or when the token ended; store errors.
+    /// `Invalid` for an empty object or a batch token; `Conflict` when a limit would be exceeded or the token has
+    /// ended; store errors.
     pub async fn cubbyhole_write(&self, caller: &Caller, path: &str, members: &Map<String, Value>) -> Result<()> {
         require_service_token(caller)?;
         if members.is_empty() {
@@ -58,7 +59,7 @@ impl Auth {
         self.store.commit(vec![AuthWrite::CubbyholePut(row)]).await.map(drop)
     }
 
-    /// Deletes an entry; succeeds if there is none.
+    /// Deletes an entry of the caller's cubbyhole; succeeds if there is no such entry.
     ///
     /// # Errors
     /// `Invalid` for a batch token; store errors.
@@ -68,7 +69,8 @@ impl Auth {
         self.store.commit(vec![delete]).await.map(drop)
     }
 
-    /// Returns the names directly below a path (`""` for all) in byte order; folders end in `/`.
+    /// Returns the names directly below `folder` (`""` for the top level) in the caller's cubbyhole, in byte order;
+    /// names of folders end in `/`.
     ///
     /// # Errors
     /// `Invalid` for a batch token; store errors.
@@ -85,7 +87,7 @@ impl Auth {
     }
 }
 
-/// Batch tokens are not stored, so they have no cubbyhole.
+/// Rejects a batch token: it is not stored, so it has no cubbyhole.
 fn require_service_token(caller: &Caller) -> Result<()> {
     match caller.is_batch() {
         true => Err(Error::invalid("cubbyhole: not available to batch tokens")),

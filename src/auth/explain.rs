@@ -1,4 +1,4 @@
-//! Explains the rights of a token, for operators who look for the cause of a refusal.
+//! Explains the rights of a token, for operators who want to know why a request was denied.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::fair_queue::cpu;
 use crate::templates::TemplateValues;
 
-/// Policies with their names.
+/// Policies, each with its name.
 type NamedPolicies<'p> = Vec<(&'p str, &'p Policy)>;
 
 /// The token whose rights are explained.
@@ -20,25 +20,25 @@ type NamedPolicies<'p> = Vec<(&'p str, &'p Policy)>;
 pub struct ExplainedToken {
     /// The caller that the server would identify in a request with this token.
     pub caller: Arc<Caller>,
-    /// State of the token.
+    /// State of the token, which may be one that cannot be used.
     pub state: TokenStatus,
 }
 
-/// State of a token.
+/// The state of a token whose rights are explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenStatus {
     /// The token can be used.
     Live,
-    /// Expired and not yet swept.
+    /// The token has expired but has not been removed from the store yet.
     Expired,
-    /// No uses are left.
+    /// The token has no uses left.
     UsedUp,
-    /// The entity is disabled.
+    /// The token's entity is disabled.
     EntityDisabled,
 }
 
 impl TokenStatus {
-    /// The word shown for this state.
+    /// The word that responses contain for this state.
     pub fn name(self) -> &'static str {
         match self {
             Self::Live => "live",
@@ -50,7 +50,8 @@ impl TokenStatus {
 }
 
 impl Auth {
-    /// Finds a stored token by accessor, even if it cannot be used any more; `None` also when its entity is deleted.
+    /// Finds a stored token by accessor, even if the token is expired or used up. Returns `None` if there is no such
+    /// token or its entity is deleted.
     ///
     /// # Errors
     /// Store errors.
@@ -62,14 +63,14 @@ impl Auth {
         }
     }
 
-    /// As [`Auth::explained_token_by_accessor`], by the token itself. Does not count as a use of the token.
+    /// Finds a token by its text, as [`Auth::explained_token_by_accessor`]. Does not count as a use of the token.
     ///
     /// # Errors
     /// Store errors.
     pub async fn explained_token_by_token(&self, token: &str) -> Result<Option<ExplainedToken>> {
         if is_batch(token) {
-            // A batch token is not stored, so an ended one looks like one that never existed.
-            return match self.open_batch_state(token).await? {
+            // A batch token is not stored, so an expired one cannot be told apart from one that never existed.
+            return match self.decrypt_batch_token_state(token).await? {
                 Some((record, token_state)) => none_if_forbidden(self.explained_token(record, token_state).await),
                 None => Ok(None),
             };
@@ -92,8 +93,8 @@ impl Auth {
         Ok(ExplainedToken { caller: self.build_caller(record, token_state, entity).await?, state })
     }
 
-    /// Explains the decision of the caller's policies on a path; the path of a `list` ends in `/`. A caller with
-    /// `root` is allowed everything without a rule.
+    /// Explains the decision of the caller's policies on `request_path`, which ends in `/` for a `list`. A root token
+    /// is allowed everything without any rule.
     ///
     /// # Errors
     /// `Internal` when the explanation panics.
@@ -111,8 +112,8 @@ impl Auth {
         .await
     }
 
-    /// Passes all rules of a caller, by path, to `shape` and returns its result. The map is empty for a caller with too
-    /// many rules.
+    /// Merges all rules of a caller by path, passes them to `shape` and returns its result. The map is empty if the
+    /// caller has too many rules.
     ///
     /// # Errors
     /// `Internal` when `shape` panics.
@@ -127,7 +128,7 @@ impl Auth {
         .await
     }
 
-    /// Runs `inspect` on the policies of a caller, in the queue for CPU-bound work if they are long.
+    /// Runs `inspect` on the policies of a caller; if the policies are long, in the queue for CPU-bound work.
     async fn inspect_policies<T: Send + 'static>(
         &self,
         caller: &Arc<Caller>,
@@ -137,7 +138,8 @@ impl Auth {
         let now = self.clock.now();
         let caller = Arc::clone(caller);
         let names = caller.all_policies();
-        let long = policies.are_long(&names, now);
-        cpu::run_if(long, move || inspect(policies.named(&names, now).collect(), caller.identity(), now)).await
+        let long = policies.have_long_texts(&names, now);
+        cpu::run_if(long, move || inspect(policies.existing_policies(&names, now).collect(), caller.identity(), now))
+            .await
     }
 }

@@ -1,11 +1,12 @@
 //! Identities: entities, and their aliases at authentication mounts.
 //!
-//! An *entity* is a user or machine; an *alias* is its name at one authentication mount. The first login with a name
-//! creates both; operators can create and change them too. An entity's policies apply to its tokens in addition to
-//! their own, and its metadata fills [`templates`](crate::templates).
+//! An *entity* is a user or machine; an *alias* is the name of an entity at one authentication mount. The first login
+//! under a name creates both; operators can create and change them too. An entity's policies apply to its tokens in
+//! addition to the tokens' own policies, and its metadata fills [`templates`](crate::templates).
 //!
 //! Entities are cached for at most a second (`cache`), so disabling or deleting one takes effect within a second on all
-//! nodes and immediately on this one. `sweep` removes entities that only a login created and that have no more tokens.
+//! nodes and immediately on this one. `sweep` removes entities that a login created, no operator changed, and no token
+//! uses any more.
 
 mod alias;
 mod cache;

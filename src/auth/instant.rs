@@ -14,7 +14,7 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Time, D:
 }
 
 pub(super) mod option {
-    //! The same format for an optional time; `None` is null.
+    //! Serde format of an `Option<Time>`: RFC 3339 text with nanoseconds, or null for `None`.
 
     use super::*;
 

@@ -1,9 +1,9 @@
-//! The mount table: which engine serves which path.
+//! The mount table: maps paths to engines.
 //!
-//! A [`Mount`] is one configured engine with its settings; a [`MountTable`] is an immutable snapshot of all of them,
-//! which `change` replaces as a whole. Secret engines are mounted at their path, authentication methods below `auth/`.
-//! `sys/`, `identity/`, `cubbyhole/` and `auth/token/` always exist, and are stored only after their settings were
-//! changed. No mount lies inside another. [`MountKind`] lists the types.
+//! A [`Mount`] is one mounted engine with its settings; a [`MountTable`] is an immutable snapshot of all mounts, which
+//! `change` replaces as a whole. Secret engines can be mounted at any path that is not reserved, authentication methods
+//! below `auth/`. `sys/`, `identity/`, `cubbyhole/` and `auth/token/` always exist, and are stored only after an
+//! operator has changed their settings. No mount lies inside another mount. [`MountKind`] lists the types.
 
 mod change;
 mod kind;
@@ -27,13 +27,13 @@ use crate::fields::{Resource as _, resource};
 use crate::telemetry::{LazyMountMeter, MountMeter};
 use settings::NAME_LIST_LIMITS;
 
-/// Default and maximum lifetime of tokens and leases of a mount without settings of its own: 32 days.
+/// Default and maximum lifetime of tokens and leases of a mount that has no setting for it: 32 days.
 pub const SYSTEM_TTL: Duration = Duration::from_secs(768 * 3600);
 
-/// Default lifetime of a certificate authority on a mount without lifetimes of its own: ten years.
+/// Default lifetime of a CA certificate on a mount without lifetime settings: ten years.
 const DEFAULT_AUTHORITY_TTL: Duration = Duration::from_secs(87_600 * 3600);
 
-/// Path of the token method.
+/// Path of the built-in token method.
 pub const TOKEN_MOUNT_PATH: &str = "auth/token/";
 
 /// Path, type and description of the built-in mounts.
@@ -45,64 +45,65 @@ const BUILT_IN_MOUNTS: [(&str, MountKind, &str); 4] = [
 ];
 
 resource! {
-    /// One configured engine. All members except the `stored` ones are settings that a client can change.
+    /// One mounted engine. All members except the `stored` ones are settings that a client can change.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     pub struct Mount {
-        /// Id in storage; [`SYSTEM_MOUNT`] for the built-in mounts.
+        /// Id of the mount in the store; [`SYSTEM_MOUNT`] for all built-in mounts.
         #[serde(with = "mount_id")]
         stored id: MountId = SYSTEM_MOUNT;
-        /// Path with a trailing `/`; authentication methods begin with `auth/`.
+        /// Path of the mount with a trailing `/`; begins with `auth/` for an authentication method.
         stored path: String;
         /// The type of the engine.
         stored kind: MountKind = MountKind::System;
-        /// Alternative name of the type that the mounting client used; empty for none.
+        /// Alternative name of the type that the client used when it enabled the mount; empty for none.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         stored known_as: String;
-        /// Public handle, such as `pki_1a2b3c4d`.
+        /// Public handle of the mount, such as `pki_1a2b3c4d`; does not change when the mount moves.
         stored accessor: String;
-        /// Public id; a UUID.
+        /// Public id of the mount, a UUID.
         stored uuid: String;
-        /// Free text.
+        /// Description of the mount, as free text.
         value description: String;
-        /// Default lifetime in seconds; 0 for the system's.
+        /// Default lifetime of tokens and leases in seconds; 0 for the system's default.
         value default_lease_ttl: u64;
-        /// Maximum lifetime in seconds; 0 for the system's.
+        /// Maximum lifetime of tokens and leases in seconds; 0 for the system's maximum.
         value max_lease_ttl: u64;
-        /// Without effect; stored and returned.
+        /// Has no effect; stored and returned for compatibility.
         value force_no_cache: bool;
-        /// Options of the engine; `None` for none.
+        /// Options that the client set for the engine; `None` for none.
         value options: Option<BTreeMap<String, String>>;
-        /// `""`, `hidden` or `unauth`.
+        /// Visibility of the mount in listings for clients without a token: `""`, `hidden` or `unauth`.
         text listing_visibility;
         /// Names of the managed keys that the mount may use.
         list(NAME_LIST_LIMITS) allowed_managed_keys;
-        /// Request fields that the audit log contains in clear text.
+        /// Names of request fields whose values the audit log contains in clear text instead of as HMAC.
         list(NAME_LIST_LIMITS) audit_non_hmac_request_keys;
-        /// Response fields that the audit log contains in clear text.
+        /// Names of response fields whose values the audit log contains in clear text instead of as HMAC.
         list(NAME_LIST_LIMITS) audit_non_hmac_response_keys;
-        /// Request headers passed to the engine; never one that carries a credential.
+        /// Names of request headers that are passed to the engine; never one that carries a credential.
         list(NAME_LIST_LIMITS) passthrough_request_headers;
-        /// Response headers that the engine may set.
+        /// Names of response headers that the engine may set.
         list(NAME_LIST_LIMITS) allowed_response_headers;
-        /// Type of the tokens that an authentication method issues; `""` for its default.
+        /// Type of the tokens that an authentication method issues; `""` for the method's default.
         text token_type;
-        /// Without effect; stored and returned.
+        /// Has no effect; stored and returned for compatibility.
         stored local: bool;
-        /// Without effect, since the storage layer encrypts all secrets; stored and returned.
+        /// Has no effect, because the storage layer encrypts all secrets anyway; stored and returned for compatibility.
         stored seal_wrap: bool;
-        /// Without effect; stored and returned.
+        /// Has no effect; stored and returned for compatibility.
         stored external_entropy_access: bool;
-        /// Earlier paths of a moved mount. Ids of leases and records of tokens contain the path at their creation.
+        /// Paths that the mount had before it was moved. The id of a lease and the record of a token contain the path
+        /// that the mount had when they were created.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         stored former_paths: Vec<String>;
-        /// Metrics of the mount, resolved on first use.
+        /// Metrics of the mount, created at first use.
         #[serde(skip)]
         stored meter: LazyMountMeter;
     }
 }
 
 pub(super) mod mount_id {
-    //! A mount id as a JSON number.
+    //! Serde format of a mount id: a JSON number.
     use serde::{Deserialize, Deserializer, Serializer};
 
     use crate::documents::MountId;
@@ -117,23 +118,23 @@ pub(super) mod mount_id {
 }
 
 impl Mount {
-    /// A mount without settings. `path` ends in `/`.
+    /// Creates a mount with default settings. `path` ends in `/`; `suffix` is the last part of the accessor.
     fn new(id: MountId, path: &str, kind: MountKind, suffix: &str, uuid: String) -> Self {
         let accessor = format!("{}_{suffix}", kind.name());
         Self { id, path: path.to_owned(), kind, accessor, uuid, ..Self::default() }
     }
 
-    /// Metrics of the mount.
+    /// Returns the metrics of the mount.
     pub fn meter(&self) -> &MountMeter {
         self.meter.of(&self.path)
     }
 
-    /// The current path and the former ones, without a trailing `/`.
+    /// Returns the current path and all former paths of the mount, without a trailing `/`.
     fn stored_paths(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&self.path).chain(&self.former_paths).map(|path| path.trim_end_matches('/'))
     }
 
-    /// Creates a built-in mount. Accessor and UUID are derived from the path, so they are the same on all nodes.
+    /// Creates a built-in mount. Its accessor and UUID are derived from the path, so they are the same on all nodes.
     fn built_in(path: &str, kind: MountKind, description: &str) -> Self {
         let hash = digest::digest(&digest::SHA256, path.as_bytes());
         let mut seed = [0; 16];
@@ -144,7 +145,7 @@ impl Mount {
         mount
     }
 
-    /// `true` for an authentication method.
+    /// `true` if the mount is an authentication method.
     pub fn is_auth(&self) -> bool {
         self.path.starts_with("auth/")
     }
@@ -154,7 +155,7 @@ impl Mount {
         self.id == SYSTEM_MOUNT
     }
 
-    /// Maximum lifetime of tokens and leases.
+    /// Maximum lifetime of the mount's tokens and leases.
     pub fn max_ttl(&self) -> Duration {
         match self.max_lease_ttl {
             0 => SYSTEM_TTL,
@@ -162,7 +163,7 @@ impl Mount {
         }
     }
 
-    /// Default lifetime of tokens and leases; at most [`Mount::max_ttl`].
+    /// Default lifetime of the mount's tokens and leases; at most [`Mount::max_ttl`].
     pub fn default_ttl(&self) -> Duration {
         match self.default_lease_ttl {
             0 => SYSTEM_TTL.min(self.max_ttl()),
@@ -170,8 +171,9 @@ impl Mount {
         }
     }
 
-    /// Default lifetime of a certificate authority: the mount's default, else its maximum, else ten years. The system's
-    /// lifetimes are for leaf certificates, and an authority must live longer than the certificates that it signs.
+    /// Default lifetime of a CA certificate on the mount: the mount's default lifetime, else its maximum, else ten
+    /// years. The system's lifetimes are meant for leaf certificates and are too short, because a CA certificate must
+    /// outlive the certificates that it signs.
     pub fn authority_ttl(&self) -> Duration {
         match (self.default_lease_ttl, self.max_lease_ttl) {
             (0, 0) => DEFAULT_AUTHORITY_TTL,
@@ -180,7 +182,7 @@ impl Mount {
         }
     }
 
-    /// The entry in a list of mounts; TTLs as configured, with 0 for the system's.
+    /// Renders the mount's entry in a list of mounts, with TTLs as configured: 0 for the system's.
     pub fn to_json(&self) -> Value {
         let mut config = Map::new();
         config.insert("default_lease_ttl".into(), self.default_lease_ttl.into());
@@ -204,7 +206,7 @@ impl Mount {
         })
     }
 
-    /// The response to a read of the mount's settings (`tune`), with the effective TTLs in seconds.
+    /// Renders the response to a read of the mount's settings (`tune`), with the effective TTLs in seconds.
     pub fn tune_json(&self) -> Value {
         let mut tune = Map::new();
         tune.insert("default_lease_ttl".into(), self.default_ttl().as_secs().into());
@@ -218,7 +220,8 @@ impl Mount {
         Value::Object(tune)
     }
 
-    /// Adds the settings that are shown only if they are set, and the token type of an authentication method.
+    /// Adds to a response the settings that are shown only if they are set, and the token type of an authentication
+    /// method.
     fn add_optional_settings(&self, to: &mut Map<String, Value>) {
         if self.is_auth() {
             to.insert("token_type".into(), "default-service".into());
@@ -231,12 +234,12 @@ impl Mount {
 
 /// An immutable snapshot of all mounts.
 pub struct MountTable {
-    /// By path without the trailing `/`.
+    /// The mounts by path, without the trailing `/`.
     by_path: HashMap<Box<str>, Arc<Mount>>,
-    /// By id, without the built-in mounts, which share one id.
+    /// The mounts by id, without the built-in mounts, which all have the same id.
     by_id: HashMap<MountId, Arc<Mount>>,
     sorted: Vec<Arc<Mount>>,
-    /// Maximum number of segments of a mount's path.
+    /// Number of segments of the longest mount path.
     max_segments: usize,
 }
 
@@ -253,14 +256,14 @@ impl MountTable {
         Self { by_path, by_id, sorted, max_segments }
     }
 
-    /// Returns a copy of this table with `mount` at `path`, or with no mount there.
+    /// Returns a copy of this table in which the mount at `path` is replaced by `mount` or, for `None`, removed.
     fn with_mount(&self, path: &str, mount: Option<Mount>) -> Self {
         let others = self.sorted.iter().filter(|known| known.path != path).map(|known| Mount::clone(known));
         Self::new(others.chain(mount))
     }
 
-    /// Returns the mount that serves `path` (without leading `/`) and the rest of the path below it. The path of a
-    /// mount without its trailing `/` leads to it too.
+    /// Returns the mount that serves `path` (without leading `/`) and the rest of the path below the mount. `path` may
+    /// be the path of a mount without its trailing `/`.
     pub fn route<'a>(&self, path: &'a str) -> Option<(&Arc<Mount>, &'a str)> {
         let slashes = path.bytes().enumerate().filter(|(_, b)| *b == b'/').map(|(at, _)| at);
         let mut found = None;
@@ -272,12 +275,12 @@ impl MountTable {
         found
     }
 
-    /// Returns the mount at exactly this path; slashes at its ends are ignored.
+    /// Returns the mount at exactly this path; slashes at the start and end of `path` are ignored.
     pub fn get(&self, path: &str) -> Option<&Arc<Mount>> {
         self.by_path.get(path.trim_matches('/'))
     }
 
-    /// Returns the mount with this id; never a built-in one.
+    /// Returns the mount with this id; `None` for the id of the built-in mounts.
     pub fn by_id(&self, id: MountId) -> Option<&Arc<Mount>> {
         self.by_id.get(&id)
     }
@@ -314,7 +317,7 @@ impl MountTable {
         scopes
     }
 
-    /// All mounts, authentication methods included, sorted by path.
+    /// Iterates over all mounts, authentication methods included, sorted by path.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Mount>> {
         self.sorted.iter()
     }
@@ -398,7 +401,7 @@ mod tests {
             ("team", within_id, "team/new/issue/web/1", Some("new/issue/web/1")),
             ("old", within_id, "old/issue/web/1", Some("issue/web/1")),
             ("", away_id, "team/pki/issue/web/1", Some("prod/pki/issue/web/1")),
-            // The method of the token's login has moved, but the path that created the token has not.
+            // The mount of the token's login has moved, but the path of the request that created the token has not.
             ("", away_id, "auth/token/create", Some("auth/token/create")),
             ("tea", away_id, "team/pki/issue/web/1", None),
         ] {

@@ -5,10 +5,11 @@ use crate::auth::policies::{MAX_NAME_LEN, fold_policy_name, is_assignable};
 use crate::error::{Error, Result};
 use crate::fields::has_invisible;
 
-/// Maximum number of policies of a token, and of names in one list of a role.
+/// Maximum number of policy names of a token, and of names in one list of a role.
 const MAX_POLICY_NAMES: usize = 256;
 
-/// Normalizes names: canonical spelling, sorted, without duplicates. `field` is the request field for errors.
+/// Converts policy names to canonical spelling, sorts them and removes duplicates. `field` is the request field for
+/// error messages.
 ///
 /// # Errors
 /// `Invalid` for too many names, and for names that are too long or contain invisible characters.
@@ -29,7 +30,8 @@ pub(super) fn normalize_names(field: &str, names: Vec<String>) -> Result<Vec<Str
     Ok(names)
 }
 
-/// As [`normalize_names`], for the policies of a token: if `root` is among them, the others are removed.
+/// Normalizes the policy names of a token, as [`normalize_names`]: if `root` is among them, all other names are
+/// removed.
 ///
 /// # Errors
 /// As [`normalize_names`], and `Invalid` for a policy that cannot be assigned to tokens.
@@ -41,7 +43,7 @@ pub(super) fn normalize_token_policies(field: &str, names: Vec<String>) -> Resul
     }
 }
 
-/// Returns `root` alone if it is among the names, else all names.
+/// Returns `root` alone if it is among the names, else all names. A token with `root` has no use for other policies.
 pub(super) fn reduce_to_root(names: Vec<String>) -> Vec<String> {
     if contains(&names, ROOT_POLICY) { vec![ROOT_POLICY.to_owned()] } else { names }
 }
@@ -50,20 +52,20 @@ pub(super) fn contains(names: &[String], name: &str) -> bool {
     names.iter().any(|known| known == name)
 }
 
-/// Inserts a name into a sorted list, unless it is in it already.
+/// Inserts a name into a sorted list, unless the list already contains it.
 pub(super) fn insert_sorted(names: &mut Vec<String>, name: &str) {
     if let Err(index) = names.binary_search_by(|known| known.as_str().cmp(name)) {
         names.insert(index, name.to_owned());
     }
 }
 
-/// `true` if one of the patterns matches a name. `*` matches any text, including the empty one.
+/// `true` if one of the patterns matches `name`. A `*` in a pattern matches any text, including the empty one.
 pub(super) fn any_glob_matches(patterns: &[String], name: &str) -> bool {
     patterns.iter().any(|pattern| matches_glob(pattern, name))
 }
 
-/// `true` if the pattern matches a text. Each literal part is matched at its first occurrence, so the cost grows only
-/// with the lengths.
+/// `true` if `pattern` matches `name`. Each text between two `*` is matched at its first occurrence, without
+/// backtracking, so the cost is linear in the lengths.
 pub(super) fn matches_glob(pattern: &str, name: &str) -> bool {
     let Some((begin, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut left) = name.strip_prefix(begin) else { return false };

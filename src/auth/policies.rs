@@ -1,7 +1,7 @@
-//! Stored policies, and their published snapshot, which decides requests.
+//! Stored policies, and the snapshot of all policies by which requests are authorized.
 //!
-//! Each policy is a document. A change is published before it is acknowledged. A *union* is the compiled combination of
-//! all policies of a caller; [`union_cache`] keeps unions.
+//! Each policy is a stored document. A change is published in this node's snapshot before it is acknowledged. A *union*
+//! is the compiled combination of all policies of a caller; [`union_cache`] caches unions.
 
 mod union_cache;
 
@@ -25,19 +25,20 @@ use crate::fields::{Fields, has_invisible};
 use crate::templates::TemplateValues;
 
 const POLICY_DOCUMENT_KIND: &str = "policy";
-/// The policy of every token that does not opt out.
+/// Name of the policy that every token has unless its creator excludes the policy.
 pub(crate) const DEFAULT_POLICY: &str = "default";
-/// The policy of the single-use tokens of wrapped responses.
+/// Name of the built-in policy of wrapping tokens, which can be used once to fetch a wrapped response.
 pub(super) const WRAPPING_POLICY_NAME: &str = "response-wrapping";
 const WRAPPING_POLICY_TEXT: &str = "path \"cubbyhole/response\" { capabilities = [\"create\", \"read\"] }\n\
                              path \"sys/wrapping/unwrap\" { capabilities = [\"update\"] }\n";
 static WRAPPING_POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::parse(WRAPPING_POLICY_TEXT).unwrap_or_default());
 pub(crate) use crate::fields::MAX_NAME_LEN;
-/// Maximum length of a policy text in bytes.
+/// Maximum length in bytes of a policy text that a client sends.
 const MAX_POLICY_BYTES: usize = 256 << 10;
-/// Total length of policy texts in bytes above which they are parsed and searched in the queue for CPU-bound work.
+/// Total length of policy texts in bytes above which they are parsed, compiled and searched in the queue for CPU-bound
+/// work.
 const MAX_INLINE_PARSE_BYTES: usize = 64 << 10;
-/// Maximum length of all policy texts in bytes. Every node has them in memory.
+/// Maximum total length of all policy texts in bytes. Every node holds all texts in memory.
 const MAX_TOTAL_POLICY_BYTES: usize = 64 << 20;
 
 #[derive(PartialEq, Serialize, Deserialize)]
@@ -57,7 +58,7 @@ struct PolicyEntry {
     policy: Policy,
 }
 
-/// An immutable snapshot of all policies.
+/// An immutable snapshot of all stored policies.
 pub(super) struct Policies {
     generation: u64,
     by_name: BTreeMap<String, Arc<PolicyEntry>>,
@@ -69,14 +70,14 @@ impl Policies {
         Self { generation, by_name, unions: UnionCache::default() }
     }
 
-    /// A number that increases with each snapshot.
+    /// Returns the number of this snapshot, which increases with each published snapshot.
     pub(super) fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Returns the compiled union of the named policies, with templates filled by `filler`. Names without a policy are
-    /// ignored. A long union is compiled in the queue for CPU-bound work, so callers with short ones do not wait for
-    /// it.
+    /// Returns the compiled union of the named policies, with templates filled by values of `filler`. Names without a
+    /// policy are ignored. A long union is compiled in the queue for CPU-bound work, so callers with short unions do
+    /// not wait for it.
     ///
     /// # Errors
     /// `Internal` when the compilation panics.
@@ -97,7 +98,7 @@ impl Policies {
         }
         let policies = Arc::clone(self);
         let clock = clock.clone();
-        // The union may have been compiled while this call waited.
+        // Another call may have compiled and cached the union while this call waited.
         let compile = move || {
             let unions = &policies.unions;
             let now = clock.now();
@@ -106,16 +107,16 @@ impl Policies {
                 unions.insert(key, acl)
             })
         };
-        compiler.run(self.are_long(names, now), compile).await
+        compiler.run(self.have_long_texts(names, now), compile).await
     }
 
-    /// `true` if a cache table was emptied since the last call. Then old callers should be removed from the token cache
-    /// too, because they keep the removed unions in memory.
+    /// Returns `true` if a cache of unions was emptied since the last call. The token cache should then drop old
+    /// callers too, because they keep the emptied unions in memory.
     pub(super) fn take_emptied_flag(&self) -> bool {
         self.unions.take_emptied_flag()
     }
 
-    pub(super) fn are_long(&self, names: &[String], now: Time) -> bool {
+    pub(super) fn have_long_texts(&self, names: &[String], now: Time) -> bool {
         let texts = names.iter().filter_map(|name| self.live_entry(name, now)).map(|entry| entry.stored.text.len());
         texts.sum::<usize>() > MAX_INLINE_PARSE_BYTES
     }
@@ -128,7 +129,8 @@ impl Policies {
     ) -> Acl {
         let ends = names.iter().filter_map(|name| self.live_entry(name, now)?.stored.expiration).min();
         let identity = filler.map(|filler| filler as &dyn TemplateValues);
-        Acl::compile(self.named(names, now).map(|(_, policy)| policy), identity, now).until(ends)
+        Acl::compile(self.existing_policies(names, now).map(|(_, policy)| policy), identity, now)
+            .with_validity_until(ends)
     }
 
     /// `true` if the named policies are the same in both snapshots.
@@ -150,7 +152,7 @@ impl Policies {
         self.by_name.get(name).map(Arc::as_ref)
     }
 
-    /// Checks the limit on the total length of all policies, as if the policy `name` had this text.
+    /// Checks that the total length of all policy texts stays within the limit if the policy `name` gets this text.
     fn check_total_size(&self, name: &str, text: &str) -> Result<()> {
         let others = self.by_name.iter().filter(|(other, _)| *other != name);
         if others.map(|(_, entry)| entry.stored.text.len()).sum::<usize>() + text.len() > MAX_TOTAL_POLICY_BYTES {
@@ -161,9 +163,13 @@ impl Policies {
         Ok(())
     }
 
-    /// Returns those of the named policies that exist, with their names. The built-in `response-wrapping` always
-    /// exists.
-    pub(super) fn named<'p>(&'p self, names: &'p [String], now: Time) -> impl Iterator<Item = (&'p str, &'p Policy)> {
+    /// Returns those of the named policies that exist and have not expired, with their names. The built-in
+    /// `response-wrapping` always exists.
+    pub(super) fn existing_policies<'p>(
+        &'p self,
+        names: &'p [String],
+        now: Time,
+    ) -> impl Iterator<Item = (&'p str, &'p Policy)> {
         let policy = move |name: &str| match name {
             WRAPPING_POLICY_NAME => Some(&*WRAPPING_POLICY),
             name => self.live_entry(name, now).map(|entry| &entry.policy),
@@ -176,23 +182,23 @@ impl Policies {
     }
 }
 
-/// Writes the `default` policy if it is missing.
-pub(super) async fn ensure_default(store: &dyn AuthStore, clock: &Clock) -> Result<()> {
+/// Stores the initial `default` policy if the store has none.
+pub(super) async fn ensure_default_policy(store: &dyn AuthStore, clock: &Clock) -> Result<()> {
     if store.documents(POLICY_DOCUMENT_KIND).await?.iter().any(|document| document.key.name == DEFAULT_POLICY) {
         return Ok(());
     }
     let text = include_str!("policy/default.hcl").to_owned();
     let stored = StoredPolicy { text, modified: clock.now(), cas_required: false, expiration: None };
     match store.commit(vec![document_write(DEFAULT_POLICY, 0, Some(&stored))?]).await {
-        // Another node has written it first.
+        // Another node stored the policy first.
         Err(error) if error.kind() == Kind::Conflict => Ok(()),
         other => other.map(drop),
     }
 }
 
-/// Reads all policies into the snapshot that follows `before`. Parses them in the queue for CPU-bound work, because
-/// they may be many, and on behalf of the server rather than a caller, because requests wait for it. Unchanged policies
-/// are not parsed again.
+/// Reads all policies from the store into a new snapshot that follows `before`. Policies that did not change are not
+/// parsed again. There may be many, so they are parsed in the queue for CPU-bound work, on behalf of the server,
+/// because the requests of all callers wait for the result.
 pub(super) async fn load(store: &dyn AuthStore, before: Option<Arc<Policies>>) -> Result<Policies> {
     let documents = store.documents(POLICY_DOCUMENT_KIND).await?;
     let read = move || {
@@ -224,7 +230,7 @@ fn document_write(name: &str, expected: u64, stored: Option<&StoredPolicy>) -> R
     Ok(AuthWrite::Document(DocumentWrite { key, expected, body }))
 }
 
-/// Decodes and parses the text that a client sent; a long one in the queue for CPU-bound work.
+/// Decodes and parses a policy text that a client sent; a long text in the queue for CPU-bound work.
 async fn parse_text(sent: String) -> Result<(String, Policy)> {
     let read = |sent: String| {
         let text = Policy::text_of(&sent);
@@ -249,8 +255,8 @@ impl Auth {
         name == ROOT_POLICY || self.policies.load().live_entry(name, self.clock.now()).is_some()
     }
 
-    /// Returns a policy: `name`, `policy` (its text), `version`, `modified`, `cas_required`, and `expiration` if it has
-    /// one. The name is first converted to its canonical spelling, as in a write.
+    /// Returns a policy as shown by the API: `name`, `policy` (its text), `version`, `modified`, `cas_required`, and
+    /// `expiration` if it has one. `name` is first converted to its canonical spelling, as in a write.
     pub fn policy_read(&self, name: &str) -> Option<Value> {
         let name = fold_policy_name(name);
         match name.as_str() {
@@ -275,12 +281,13 @@ impl Auth {
         Some(shown)
     }
 
-    /// Writes a policy: `policy` (or the deprecated `rules`), `ttl` or `expiration`, `cas`, `cas_required`. The name is
-    /// converted to its canonical spelling. Returns warnings.
+    /// Creates or replaces a policy. Reads the fields `policy` (or the deprecated `rules`), `ttl` or `expiration`,
+    /// `cas`, `cas_required`. The name is converted to its canonical spelling. Returns warnings.
     ///
     /// # Errors
-    /// `Invalid` for a name that cannot be written, a text that cannot be parsed, an expiration in the past or for
-    /// `default`, and a `cas` that is missing but required or differs from the stored version.
+    /// `Invalid` for a name that cannot be written, for a text that cannot be parsed, for an expiration that is in the
+    /// past or that is given for `default`, and for a `cas` that is required but missing or differs from the stored
+    /// version.
     pub async fn policy_write(&self, name: &str, fields: &Fields) -> Result<Warnings> {
         let requested_name = name;
         let name = validate_policy_name(name)?;
@@ -305,7 +312,8 @@ impl Auth {
             self.reload_policies().await?;
             let policies = self.policies.load_full();
             let known = policies.entry(&name);
-            // An expired policy does not exist for clients, but its document is stored until it is swept.
+            // To clients, an expired policy does not exist, but its document stays in the store until a sweep deletes
+            // it.
             let live = policies.live_entry(&name, self.clock.now());
             check_cas(live, cas)?;
             policies.check_total_size(&name, &text)?;
@@ -320,12 +328,13 @@ impl Auth {
         Ok(warnings)
     }
 
-    /// The warning for a policy name that is stored in another spelling.
+    /// Returns the warning that a policy is stored under the canonical spelling `name`, which differs from the
+    /// requested one.
     pub fn renamed_policy_warning(name: &str) -> String {
         format!("the policy is stored as {name:?}: names are lower case, without leading or trailing blanks")
     }
 
-    /// Deletes a policy; succeeds if there is none.
+    /// Deletes a policy; succeeds if the policy does not exist.
     ///
     /// # Errors
     /// `Invalid` for `default`, `root` and `response-wrapping`.
@@ -352,7 +361,7 @@ impl Auth {
             let _one_writer = self.acquire_write_permit().await?;
             let unit = vec![document_write(name, policies.by_name[name].version, None)?];
             match self.commit_policy(unit, name, None).await {
-                // The policy was written again in the meantime.
+                // A client wrote the policy again in the meantime.
                 Err(error) if error.kind() == Kind::Conflict => {}
                 other => other?,
             }
@@ -360,9 +369,10 @@ impl Auth {
         Ok(())
     }
 
-    /// Commits a change of one policy and publishes the resulting snapshot. Publishing cannot fail.
+    /// Commits a change of the policy `name`, and publishes a snapshot in which it is `now` or, for `None`, removed.
+    /// Publishing cannot fail.
     async fn commit_policy(&self, unit: Vec<AuthWrite>, name: &str, now: Option<PolicyEntry>) -> Result<()> {
-        self.commit_or_recheck(unit).await?;
+        self.commit_or_reload(unit).await?;
         let policies = self.policies.load();
         let mut by_name = policies.by_name.clone();
         match now {
@@ -383,8 +393,8 @@ impl Auth {
         Ok(())
     }
 
-    /// Returns the expiration from the request. Rejects a time in the past, which would only remove the current policy.
-    /// Rejects any time for `default`, which cannot be deleted.
+    /// Returns the expiration that a request sets. Rejects a time in the past, with which the write would only remove
+    /// the current policy, and any time for `default`, which cannot be deleted.
     fn expiration_of(&self, name: &str, fields: &Fields) -> Result<Option<Time>> {
         match self.given_expiration(fields)? {
             Some(_) if name == DEFAULT_POLICY => {
@@ -419,7 +429,7 @@ fn check_cas(known: Option<&PolicyEntry>, cas: Option<i64>) -> Result<()> {
         (Some(entry), None) if entry.stored.cas_required => {
             Err(Error::invalid("cas: required, because the policy has cas_required"))
         }
-        // -1 and 0 both mean: only if the policy does not exist.
+        // A `cas` of -1 or 0 means that the policy must not exist yet.
         (known, Some(cas)) if known.map_or(0, |entry| entry.version) != u64::try_from(cas).unwrap_or(0) => {
             Err(Error::invalid("cas: did not match the current version of the policy"))
         }
@@ -427,7 +437,7 @@ fn check_cas(known: Option<&PolicyEntry>, cas: Option<i64>) -> Result<()> {
     }
 }
 
-/// The canonical spelling of a policy name.
+/// Returns the canonical spelling of a policy name.
 pub(super) fn fold_policy_name(name: &str) -> String {
     Spelling::PolicyName.canonical(name).into_owned()
 }
@@ -612,7 +622,7 @@ mod tests {
         let policies = auth.policies.load_full();
         let names = ["long".to_owned()];
         let now = auth.clock.now();
-        assert!(policies.are_long(&names, now) && !policies.are_long(&["default".to_owned()], now));
+        assert!(policies.have_long_texts(&names, now) && !policies.have_long_texts(&["default".to_owned()], now));
         let acl = || policies.acl(&names, None, &auth.clock, &auth.union_compiler);
         let (one, other) = tokio::join!(acl(), acl());
         let one = one.unwrap();
@@ -622,7 +632,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn caller_of_a_slow_union_gets_policies_of_its_completion() {
+    async fn caller_waiting_for_a_slow_compile_gets_current_policies() {
         let auth = open_auth().await;
         let text = |path: &str| format!("path \"{path}\" {{ capabilities = [\"read\"] }} # {}", "x".repeat(100_000));
         auth.policy_write("long", &fields_of(json!({ "policy": text("a") }))).await.unwrap();

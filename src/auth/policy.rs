@@ -1,9 +1,9 @@
-//! Policies: parsing, compilation and decisions. Pure: no storage, no clock.
+//! Policies: parsing, compilation and decisions. This module does not use storage or the clock.
 //!
 //! A [`Policy`] is one parsed text, a list of [`Rule`]s; an [`Acl`] is the compiled union of several policies, which
 //! decides requests. The text is HCL 1, JSON, or base64 of either. The parser (`parse`) is our own, because no
-//! maintained crate reads HCL 1. Text, nesting, paths and rules are bounded. Unknown keys and capabilities are errors,
-//! so a misspelt `deny` grants nothing. Rules match names in every spelling (`spelling`).
+//! maintained crate reads HCL 1. The size of a text, its nesting, paths and rules are limited. Unknown keys and
+//! capabilities are errors, so that a misspelt `deny` is not ignored. Rules match names in every spelling (`spelling`).
 
 mod acl;
 mod capabilities;
@@ -38,32 +38,33 @@ pub const MAX_RULE_PATH_BYTES: usize = 2_048;
 /// The kind of access that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// GET.
+    /// A GET request.
     Read,
-    /// LIST; the path ends in `/`.
+    /// A LIST request; its path ends in `/`.
     List,
-    /// A write that creates something.
+    /// A write that creates a resource which does not exist yet.
     Create,
-    /// Any other write, including renewals and revocations.
+    /// A write that is not [`Operation::Create`], such as a change, renewal or revocation.
     Update,
-    /// PATCH.
+    /// A PATCH request.
     Patch,
-    /// DELETE.
+    /// A DELETE request.
     Delete,
 }
 
 /// The rules of one policy text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Policy {
-    /// The rules in the order of the text.
+    /// The rules in the order in which the text contains them.
     pub rules: Vec<Rule>,
 }
 
 impl Policy {
-    /// Parses a policy text: HCL or JSON.
+    /// Parses a policy text in HCL or JSON.
     ///
     /// # Errors
-    /// `Invalid` with the line and the rule. The text quotes only names of keys and capabilities.
+    /// `Invalid` with the line and the violated rule. The error quotes only names of keys and capabilities from the
+    /// text.
     pub fn parse(text: &str) -> Result<Self> {
         if text.len() > MAX_POLICY_BYTES {
             return Err(Error::invalid(format!("policy: longer than {MAX_POLICY_BYTES} bytes")));
@@ -74,12 +75,12 @@ impl Policy {
             .map_err(|problem| Error::invalid(format!("failed to parse policy: {problem}")))
     }
 
-    /// `true` if the path of a rule contains a template.
+    /// `true` if the path of any rule contains a template.
     pub fn has_templates(&self) -> bool {
         self.rules.iter().any(Rule::is_template)
     }
 
-    /// Decodes a text that a client sent, if it is base64; else returns it unchanged.
+    /// Returns the policy text that a client sent, decoded if it is base64.
     pub fn text_of(sent: &str) -> String {
         let plain = STANDARD.decode(sent.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
         plain.unwrap_or_else(|| sent.to_owned())

@@ -1,11 +1,11 @@
 //! Rate-limit quotas: limits on requests per client, by path or role.
 //!
-//! A quota applies to one role of a mount, one path, one mount or everything (`rule`); a request counts against the
-//! most specific one only. A quota names its mount by accessor, so it follows the mount when that moves. All quotas are
-//! one document, compiled into one published snapshot ([`Quotas`]). Each node counts separately. Parts: `limiter` (the
-//! token buckets), `rule` (configuration), `view` (the snapshot).
+//! A quota applies to one role of a mount, one path, one mount, or all requests (`rule`). A request counts only against
+//! the most specific quota that applies. A quota refers to its mount by accessor, so it still applies after the mount
+//! is moved. All quotas are one stored document, compiled into one published snapshot ([`Quotas`]). Each node counts
+//! separately. `limiter` has the token buckets, `rule` the configuration, `view` the snapshot.
 //!
-//! Requests are counted before the token is read. The projects API has a limit of its own.
+//! Requests are counted before the token is read. The projects API has a separate limit.
 
 mod limiter;
 mod rule;
@@ -28,23 +28,24 @@ use crate::error::{Error, Result};
 use crate::fields::Fields;
 
 const QUOTAS_DOCUMENT: &str = "quotas";
-/// Maximum number of quotas.
+/// Maximum number of rate-limit quotas.
 const MAX_QUOTAS: usize = 256;
 
-/// Reads the stored quotas. Quotas that have not changed since `before` keep their buckets.
+/// Reads the stored quotas into a new snapshot. Quotas that are the same in the snapshot `before` keep their token
+/// buckets.
 pub(super) async fn load(store: &dyn AuthStore, before: Option<&Quotas>) -> Result<Quotas> {
     let (stored, version) = config_document::<StoredQuotas>(store, QUOTAS_DOCUMENT).await?;
     Ok(Quotas::compile(stored.unwrap_or_default(), version, before))
 }
 
 impl Auth {
-    /// Returns the quotas if there are any.
+    /// Returns the current snapshot of the quotas; `None` if there are no quotas.
     pub fn quotas(&self) -> Option<Arc<Quotas>> {
         let quotas = self.quotas.load();
         (!quotas.is_empty()).then(|| Arc::clone(&quotas))
     }
 
-    /// Returns the role that a login request to `mount` names; `""` if it names none.
+    /// Returns the role that the login request `sent` to `mount` names; `""` if the request names no role.
     pub fn login_role(&self, mount: &Mount, sent: &Fields) -> String {
         self.logins.any_mount(mount.id).and_then(|open| open.login_role_name(sent)).unwrap_or_default()
     }
@@ -57,7 +58,8 @@ impl Auth {
         existing.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Returns a rate-limit quota with its settings; `interval` and `block_interval` are in seconds.
+    /// Returns a rate-limit quota with its settings, as shown by the API; `interval` and `block_interval` are in
+    /// seconds.
     pub fn rate_limit_read(&self, name: &str) -> Option<Value> {
         let quotas = self.quotas.load();
         let table = self.mounts();
@@ -75,18 +77,18 @@ impl Auth {
         }))
     }
 
-    /// Creates a rate-limit quota, or changes the given settings of one: `path`, `role`, `rate`, `interval`,
-    /// `block_interval`, `inheritable`.
+    /// Creates a rate-limit quota, or changes those settings of the existing quota that are given: `path`, `role`,
+    /// `rate`, `interval`, `block_interval`, `inheritable`.
     ///
     /// # Errors
-    /// `Invalid` for an invalid setting, for a scope that another quota has, and for too many quotas.
+    /// `Invalid` for an invalid setting, for a scope that another quota has, and for too many quotas; store errors.
     pub async fn rate_limit_write(&self, name: &str, fields: &Fields) -> Result<()> {
         self.quotas_change(|stored, table| {
             let fresh = || RateLimit { inheritable: true, ..RateLimit::default() };
             let known = stored.rate_limits.get(name).cloned().unwrap_or_else(fresh);
             let rule = known.merged(fields, resolve_mount(fields, table)?)?;
             let mount = find_mount(&rule, table).map(Arc::as_ref);
-            let rule = rule.with_role_of(mount)?;
+            let rule = rule.with_validated_role(mount)?;
             let same = |(other, of): &(&String, &RateLimit)| *other != name && of.scope == rule.scope;
             if let Some((other, _)) = stored.rate_limits.iter().find(same) {
                 let text = format!("quota rule with similar properties exists under the name {other:?}");
@@ -103,7 +105,7 @@ impl Auth {
         .await
     }
 
-    /// Deletes a rate-limit quota; succeeds if there is none.
+    /// Deletes a rate-limit quota; succeeds if the quota does not exist.
     ///
     /// # Errors
     /// Store errors.
@@ -120,7 +122,7 @@ impl Auth {
         self.quotas.load().config().clone()
     }
 
-    /// Changes the settings that all quotas share.
+    /// Changes with `change` the settings that all quotas share.
     ///
     /// # Errors
     /// The errors of `change`; store errors.
@@ -128,7 +130,7 @@ impl Auth {
         self.quotas_change(|stored, _| change(&mut stored.config)).await
     }
 
-    /// Removes quotas of deleted mounts, and idle buckets.
+    /// Deletes the quotas of deleted mounts, and drops idle token buckets.
     pub(super) async fn sweep_quotas(&self) -> Result<()> {
         let quotas = self.quotas.load_full();
         let table = self.mounts();
@@ -145,11 +147,12 @@ impl Auth {
         Ok(())
     }
 
-    /// Changes the stored quotas, removes those of deleted mounts, and publishes the result.
+    /// Changes the stored quotas with `change`, deletes the quotas of deleted mounts, and publishes the result.
     async fn quotas_change(&self, change: impl Fn(&mut StoredQuotas, &MountTable) -> Result<()>) -> Result<()> {
         let _one_writer = self.acquire_write_permit().await?;
         let attempt = async || {
-            // Read before the mount table: every mount that a quota of this version refers to was enabled before it.
+            // The quotas are read before the mount table, so that the table contains every mount to which these quotas
+            // refer.
             self.reload_quotas().await?;
             self.reload_mounts().await?;
             let quotas = self.quotas.load_full();
@@ -167,13 +170,14 @@ impl Auth {
 
     async fn commit_quotas(&self, before: &Quotas, stored: StoredQuotas) -> Result<()> {
         let write = config_write(QUOTAS_DOCUMENT, before.version, Some(&stored))?;
-        self.commit_or_recheck(vec![AuthWrite::Document(write)]).await?;
+        self.commit_or_reload(vec![AuthWrite::Document(write)]).await?;
         self.quotas.store(Arc::new(Quotas::compile(stored, before.version + 1, Some(before))));
         Ok(())
     }
 }
 
-/// Returns the mount of the field `path` and the rest of the path; `None` for an empty field, which means all requests.
+/// Returns the mount that the field `path` names, and the rest of that path; `None` for an empty field, which means all
+/// requests.
 fn resolve_mount<'t, 'f>(fields: &'f Fields, table: &'t MountTable) -> Result<Option<(&'t Mount, &'f str)>> {
     let path = fields.str("path")?.unwrap_or_default().trim_matches('/');
     if path.is_empty() {
@@ -192,7 +196,7 @@ fn find_mount<'t>(rule: &RateLimit, table: &'t MountTable) -> Option<&'t Arc<Mou
     table.iter().find(|mount| mount.accessor == *accessor)
 }
 
-/// `true` if the quota has no mount or its mount exists.
+/// `true` if the quota applies to all requests or its mount exists.
 fn mount_exists(rule: &RateLimit, table: &MountTable) -> bool {
     rule.scope.mount.is_none() || find_mount(rule, table).is_some()
 }
@@ -230,7 +234,7 @@ mod tests {
         auth.rate_limit_write(name, &fields).await.unwrap_err().text().to_owned()
     }
 
-    /// The limit of the quota that a request counts against; 0 for none.
+    /// Returns the limit of the quota that a request counts against; 0 for no quota.
     fn applied_limit(auth: &Auth, path: &str, role: &str) -> u64 {
         let table = auth.mounts();
         let mount = table.route(path).map(|(mount, below)| (&**mount, below));
@@ -367,7 +371,7 @@ mod tests {
         assert_eq!((remaining("pki/ca"), remaining("team/ca/ca")), (0, 2));
     }
 
-    /// Number of these clients whose request for `path` is rejected.
+    /// Counts a request of each client for `path` against its quota, and returns the number of rejected requests.
     fn count_refused(auth: &Auth, path: &str, clients: impl Iterator<Item = IpAddr>) -> usize {
         let quotas = auth.quotas().unwrap();
         let table = auth.mounts();

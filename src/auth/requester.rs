@@ -1,8 +1,8 @@
-//! The identity of a caller in stored records, such as the record of each certificate.
+//! The requester record: the identity of a caller in stored records, such as the record of each certificate.
 //!
-//! Three words, to keep records short: the stored hash of the token's accessor in base64url, by which the token is
-//! found while it exists; the entity id in base64url, or nothing; the display name. The record contains neither the
-//! accessor nor the token. Records of earlier versions contain only the hash, in hexadecimal.
+//! A requester record is a text of three words, to be short: the stored hash of the token's accessor in base64url, by
+//! which the token is found while it exists; the entity id in base64url, or nothing; the display name. It contains
+//! neither the accessor nor the token. Records of earlier versions of Signet contain only the hash, in hexadecimal.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
@@ -10,15 +10,15 @@ use uuid::Uuid;
 
 use super::store::TokenHash;
 
-/// Maximum length of a recorded display name in characters.
+/// Maximum length of the display name in a requester record, in characters.
 const MAX_RECORDED_NAME_CHARS: usize = 64;
 
-/// A parsed record of a caller.
+/// A parsed requester record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requester {
     /// Hex hash of the token's accessor, or of a batch token's text. Empty for requests without a token.
     pub accessor_hash: String,
-    /// The entity of the token; empty for none.
+    /// Id of the token's entity; empty for none.
     pub entity_id: String,
     /// Display name of the token, or the name of the internal caller; empty if the record has none.
     pub display_name: String,
@@ -31,7 +31,7 @@ pub(super) fn render_requester(accessor_hash: &TokenHash, entity_id: &str, displ
 }
 
 impl Requester {
-    /// Parses a record.
+    /// Parses a requester record, also one of an earlier version.
     pub fn of_record(text: &str) -> Self {
         let mut words = text.splitn(3, ' ');
         let first = words.next().unwrap_or_default();

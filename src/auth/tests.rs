@@ -1,4 +1,5 @@
-//! The store of this module's tests: the embedded store in a temporary folder. It counts calls, and can be switched off.
+//! The store for tests of this module: the embedded store in a temporary directory. It counts calls, and tests can make
+//! it unavailable.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,13 +18,13 @@ use crate::error::{Error, Result};
 use crate::storage::seal::SealKey;
 use crate::storage::{Database, IfMissing, StorageOptions};
 
-/// A mount that exists in every test store. It has no document, so the mount table does not contain it.
+/// Id of a mount that exists in every test store. It has no document, so the mount table does not contain it.
 pub(super) const TEST_MOUNT: MountId = MountId(1);
 
 pub(super) struct TestStore {
     embedded: Arc<dyn AuthStore>,
     _folder: tempfile::TempDir,
-    is_off: AtomicBool,
+    is_unavailable: AtomicBool,
     calls: Mutex<HashMap<&'static str, usize>>,
 }
 
@@ -39,35 +40,35 @@ impl TestStore {
         };
         let embedded = crate::storage::open(options).await.unwrap().auth();
         embedded.commit(vec![AuthWrite::MountCreate(TEST_MOUNT)]).await.unwrap();
-        Arc::new(Self { embedded, _folder: folder, is_off: AtomicBool::default(), calls: Mutex::default() })
+        Arc::new(Self { embedded, _folder: folder, is_unavailable: AtomicBool::default(), calls: Mutex::default() })
     }
 
-    /// Makes all reads and commits fail with `Unavailable`, or work again.
-    pub(super) fn switch_off(&self, is_off: bool) {
-        self.is_off.store(is_off, Ordering::Relaxed);
+    /// Makes all reads and commits fail with `Unavailable`, or makes them work again.
+    pub(super) fn set_unavailable(&self, is_unavailable: bool) {
+        self.is_unavailable.store(is_unavailable, Ordering::Relaxed);
     }
 
-    /// The number of calls of a method of the store.
+    /// Returns how often a method of the store was called.
     pub(super) fn calls(&self, method: &str) -> usize {
         self.calls.lock().unwrap().get(method).copied().unwrap_or(0)
     }
 
-    /// All tokens, including ended ones.
+    /// Returns all tokens in the store, including expired and used-up ones.
     pub(super) async fn all_tokens(&self) -> Vec<TokenRow> {
         self.embedded.tokens(TokenHash::default(), 10_000).await.unwrap()
     }
 
-    /// `true` if a mount exists.
+    /// `true` if the mount exists in the store.
     pub(super) async fn has_mount(&self, mount: MountId) -> bool {
         self.embedded.secret_id_role_exists(mount, 0).await.unwrap()
     }
 }
 
-/// Methods that pass the call to the embedded store.
+/// Implements methods of `AuthStore` that pass the call on to the embedded store.
 macro_rules! pass_to_embedded {
     ($(fn $method:ident($($name:ident: $type:ty),*) -> $result:ty;)*) => {$(
         fn $method(&self, $($name: $type),*) -> BoxFuture<'static, Result<$result>> {
-            if self.is_off.load(Ordering::Relaxed) {
+            if self.is_unavailable.load(Ordering::Relaxed) {
                 return ready(Err(Error::unavailable("storage", "switched off"))).boxed();
             }
             *self.calls.lock().unwrap().entry(stringify!($method)).or_default() += 1;

@@ -2,8 +2,8 @@
 //!
 //! `create` makes tokens from other tokens, `login` from logins, and `root` makes root tokens; `issuance` is the last
 //! step of each. `request`, `grants`, `terms`, `roles` and `ttl` determine policies and lifetime. A `record` describes
-//! a token: most are rows of the store, but the record of a `batch` token is encrypted into its own text. A token that
-//! has expired or is used up is treated as absent immediately, even if its row is deleted later.
+//! a token: most records are rows of the store, but the text of a `batch` token is its encrypted record. A token that
+//! has expired or is used up is rejected immediately, even if its row is deleted later.
 
 mod batch;
 mod by_path;
@@ -37,7 +37,7 @@ pub use network::Network;
 pub use record::TokenLogin;
 pub(super) use record::TokenRecord;
 pub use response::TokenResponse;
-pub use revocation::MAX_SWEPT_TOKENS;
+pub use revocation::MAX_TOKENS_PER_SWEEP;
 pub(super) use role_table::TokenRoleTable;
 pub use roles::{TOKEN_ROLE_FIELDS, TOKEN_ROLE_SYNONYMS};
 pub use terms::{TokenKind, TokenTerms};
@@ -69,13 +69,13 @@ fn bad_token() -> Error {
 impl Auth {
     async fn live_token(&self, token: &str) -> Result<Option<LiveToken>> {
         if is_batch(token) {
-            return Ok(self.open_batch(token).await?.map(|batch| LiveToken::Batch(Box::new(batch))));
+            return Ok(self.decrypt_batch_token(token).await?.map(|batch| LiveToken::Batch(Box::new(batch))));
         }
         let Some(hash) = hash_of(token) else { return Ok(None) };
         Ok(self.live_row(hash).await?.map(LiveToken::Stored))
     }
 
-    pub(super) async fn row_by_accessor(&self, accessor: &str) -> Result<Option<TokenRow>> {
+    pub(super) async fn live_row_by_accessor(&self, accessor: &str) -> Result<Option<TokenRow>> {
         let Some(hash) = hash_of(accessor) else { return Ok(None) };
         Ok(self.store.token_by_accessor(hash).await?.filter(|row| self.is_live(row)))
     }
@@ -83,21 +83,22 @@ impl Auth {
     /// Returns the lookup response for the caller's own token, whose text is `token`.
     ///
     /// # Errors
-    /// `Forbidden` with `bad token` if it ended since the caller was identified; store errors.
+    /// `Forbidden` with `bad token` if the token has expired or was revoked since the caller was identified; store
+    /// errors.
     pub async fn lookup_self(&self, caller: &Caller, token: &str) -> Result<Value> {
         if caller.is_batch() {
             return self.lookup(token).await;
         }
         let now = self.clock.now();
-        // On its last use the token has no use left, but still exists.
+        // A request that took the last use can still look up its token, so only the expiry is checked.
         let row = self.store.token(caller.hash).await?.filter(|row| row.expires_at.is_none_or(|end| now < end));
         self.render_row(token, &row.ok_or_else(bad_token)?).await
     }
 
-    /// Returns the lookup response for a token.
+    /// Returns the lookup response for the token with this text.
     ///
     /// # Errors
-    /// `Forbidden` with `bad token` if it is not live; store errors.
+    /// `Forbidden` with `bad token` if the token does not exist, has expired or is used up; store errors.
     pub async fn lookup(&self, token: &str) -> Result<Value> {
         match self.live_token(token).await?.ok_or_else(bad_token)? {
             LiveToken::Stored(row) => self.render_row(token, &row).await,
@@ -105,12 +106,12 @@ impl Auth {
         }
     }
 
-    /// Returns the lookup response for an accessor, with an empty `id`.
+    /// Returns the lookup response for the token with this accessor. Its member `id` is empty.
     ///
     /// # Errors
-    /// `Invalid` with `invalid accessor`; store errors.
+    /// `Invalid` with `invalid accessor` if there is no such live token; store errors.
     pub async fn lookup_accessor(&self, accessor: &str) -> Result<Value> {
-        let row = self.row_by_accessor(accessor).await?;
+        let row = self.live_row_by_accessor(accessor).await?;
         self.render_row("", &row.ok_or_else(|| Error::invalid("invalid accessor"))?).await
     }
 
@@ -127,8 +128,8 @@ impl Auth {
         Ok(rendered)
     }
 
-    /// Returns the accessors of live tokens in byte order, starting after `after`. Batch tokens have none. `None` if
-    /// there are more than `max`, counting tokens that are not live.
+    /// Returns the accessors of live tokens that sort after `after`, in byte order. Batch tokens have no accessor.
+    /// Returns `None` if there are more than `max` tokens, counting expired and used-up ones.
     ///
     /// # Errors
     /// Store errors.
@@ -151,22 +152,23 @@ impl Auth {
         Ok(None)
     }
 
-    /// Returns up to `limit` tokens in the order of their accessor hash, the only index, starting after `after`. Each
-    /// item is the hash, and the accessor if the token is live.
+    /// Returns one page of tokens: up to `limit` of those whose accessor hash is greater than `after`, in the order of
+    /// that hash, which is the only index. Each item is the hash, and the accessor if the token is live.
     ///
     /// # Errors
     /// Store errors.
     pub async fn accessor_page(&self, after: TokenHash, limit: u32) -> Result<Vec<(TokenHash, Option<String>)>> {
         let rows = self.store.tokens(after, limit).await?;
         let position_and_accessor = |row: &TokenRow| {
-            // An unreadable record must not hide the other tokens.
+            // A record that cannot be read must not hide the other tokens.
             let record = Some(row).filter(|row| self.is_live(row)).and_then(|row| TokenRecord::of(row).ok());
             (row.accessor_hash, record.map(|record| record.accessor))
         };
         Ok(rows.iter().map(position_and_accessor).collect())
     }
 
-    /// The position of an accessor in the order of [`Auth::accessor_page`]; the start for a text that is no accessor.
+    /// Returns the `after` argument with which [`Auth::accessor_page`] continues after this accessor; the start of the
+    /// list for a text that is no accessor.
     pub fn accessor_position(&self, accessor: &str) -> TokenHash {
         hash_of(accessor).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Versions of the program that have run on this store, and the condition of the store.
+//! The versions of Signet that have run on this store, and the condition of the store.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,21 +9,21 @@ use crate::documents::retry_on_conflict;
 use crate::error::Result;
 
 const VERSIONS_DOCUMENT: &str = "versions";
-/// Maximum number of stored versions.
+/// Maximum number of recorded versions.
 const MAX_RECORDED_VERSIONS: usize = 128;
 
-/// A version of the program.
+/// A version of Signet that has run on this store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramVersion {
-    /// Version number.
+    /// The version number.
     pub version: String,
-    /// Time of its first start.
+    /// Time at which the version was first started on this store.
     #[serde(with = "super::instant")]
     pub since: Time,
 }
 
 impl Auth {
-    /// Records that this version runs, if it is not recorded yet.
+    /// Records that the version `version` of Signet has run on this store, if that is not recorded yet.
     ///
     /// # Errors
     /// Store errors.
@@ -41,7 +41,7 @@ impl Auth {
         retry_on_conflict("versions", attempt).await
     }
 
-    /// Returns the versions that have run, in the order of their first start.
+    /// Returns the versions of Signet that have run on this store, in the order of their first start.
     ///
     /// # Errors
     /// Store errors.

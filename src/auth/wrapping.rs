@@ -1,9 +1,10 @@
-//! Response wrapping: a response is stored and can be fetched once, with a single-use token.
+//! Response wrapping: a response is stored instead of sent, and can be fetched once with a single-use wrapping token.
 //!
 //! [`Auth::wrap`] stores the response and its token in one commit; the client receives the token ([`WrapInfo`]) and
-//! passes it on. Fetching deletes the row of the token in the statement that checks for a use left, so exactly one of
-//! several concurrent requests succeeds, on any node. The others get the error for an invalid token, which reveals that
-//! the response was fetched before. The stored response is encrypted, and is deleted when the token expires.
+//! passes it on. Fetching the response deletes the token's row only if it has a use left, so exactly one of several
+//! concurrent requests succeeds, on any node. The others get the error for an invalid token. A recipient who gets that
+//! error knows that another client has fetched the response. The stored response is encrypted, and is deleted when the
+//! token expires.
 
 use std::time::Duration;
 
@@ -20,54 +21,54 @@ use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 use crate::telemetry;
 
-/// Cubbyhole path of the wrapped response; clients cannot write it.
+/// Path of the wrapped response in the cubbyhole of its token; clients cannot write an entry with this path.
 const STORED_RESPONSE_PATH: &str = "";
 /// Maximum size of a wrapped response in bytes.
 pub const MAX_WRAPPED_RESPONSE_BYTES: usize = 1 << 20;
-/// Minimum lifetime of a wrapped response. TTLs are shown in seconds, so a shorter one would be shown as 0.
+/// Minimum lifetime of a wrapped response. Responses show TTLs in whole seconds, so a shorter one would be shown as 0.
 const MIN_WRAP_TTL: Duration = Duration::from_secs(1);
 
-/// A wrapped response.
+/// A response that is wrapped or was unwrapped.
 pub struct WrappedResponse {
-    /// Media type of the body.
+    /// Media type of the response body.
     pub media_type: String,
-    /// Body.
+    /// Body of the response.
     pub body: Secret,
 }
 
-/// Parameters of a wrapped response.
+/// Parameters with which a response is wrapped.
 pub struct WrapParameters {
-    /// Lifetime.
+    /// Lifetime of the wrapping token and of the stored response.
     pub ttl: Duration,
-    /// Path of the original request.
+    /// Path of the request whose response is wrapped.
     pub path: String,
-    /// Display name of the caller; `""` without a token.
+    /// Display name of the caller who made that request; `""` without a token.
     pub display_name: String,
-    /// Accessor of the token or secret id in the response.
+    /// Accessor of the token or secret id that the wrapped response contains; `None` if it contains neither.
     pub wrapped_accessor: Option<String>,
 }
 
-/// Describes a wrapped response to the client.
+/// The description of a wrapped response that the client receives instead of the response.
 pub struct WrapInfo {
-    /// The single-use token that fetches it.
+    /// The wrapping token, with which the response can be fetched once.
     pub token: Secret,
-    /// Accessor of that token.
+    /// Accessor of the wrapping token.
     pub accessor: String,
-    /// Lifetime.
+    /// Lifetime of the wrapping token and of the stored response.
     pub ttl: Duration,
-    /// Time of wrapping.
+    /// Time at which the response was wrapped.
     pub creation_time: Time,
-    /// Path of the original request.
+    /// Path of the request whose response is wrapped.
     pub creation_path: String,
-    /// Accessor of the token or secret id in the response.
+    /// Accessor of the token or secret id that the wrapped response contains; `None` if it contains neither.
     pub wrapped_accessor: Option<String>,
 }
 
 impl WrappedResponse {
-    /// Encodes the media type, a line feed, and the body.
+    /// Encodes the response for storage: the media type, a line feed, and the body.
     fn to_body(&self) -> Vec<u8> {
         let body = self.body.expose();
-        // Allocated at full size, because growing would leave copies of the secret in memory.
+        // The buffer is allocated at full size, because growing it would leave copies of the secret in memory.
         let mut encoded = Vec::with_capacity(self.media_type.len() + 1 + body.len());
         encoded.extend_from_slice(self.media_type.as_bytes());
         encoded.push(b'\n');
@@ -90,7 +91,7 @@ fn invalid_wrapping_token() -> Error {
 }
 
 impl Auth {
-    /// Checks the lifetime of a wrapped response.
+    /// Checks the lifetime with which a client requests wrapping of a response.
     ///
     /// # Errors
     /// `Invalid` below one second and above the maximum lifetime of tokens.
@@ -106,15 +107,16 @@ impl Auth {
         Ok(())
     }
 
-    /// Stores a response and creates the token that fetches it.
+    /// Stores the response `answer`, and creates the wrapping token with which it can be fetched.
     ///
     /// # Errors
-    /// Store errors; the response may then be stored, but its token is lost.
+    /// Store errors. The response may be stored nevertheless, but the client cannot fetch it.
     pub async fn wrap(&self, answer: &WrappedResponse, terms: WrapParameters) -> Result<WrapInfo> {
         self.wrap_and_consume(None, answer.to_body(), terms).await
     }
 
-    /// Stores a response. If `consumed_token` is set, that write ends another wrapping token in the same commit.
+    /// Stores an encoded response under a new wrapping token. `consumed_token` is a write that deletes the previous
+    /// wrapping token in the same commit.
     async fn wrap_and_consume(
         &self,
         consumed_token: Option<AuthWrite>,
@@ -139,7 +141,8 @@ impl Auth {
         })
     }
 
-    /// Describes a wrapped response without fetching it: `creation_path`, `creation_time`, `creation_ttl`.
+    /// Returns `creation_path`, `creation_time` and `creation_ttl` of a wrapped response, without fetching the
+    /// response.
     ///
     /// # Errors
     /// `Invalid` if the token is no wrapping token or was used; store errors.
@@ -152,7 +155,7 @@ impl Auth {
         }))
     }
 
-    /// Fetches the response of a wrapping token and ends the token.
+    /// Returns the response of the wrapping token `token`, and deletes the token.
     ///
     /// # Errors
     /// `Invalid` if the token is no wrapping token or was used; store errors, after which the response may be lost.
@@ -163,7 +166,7 @@ impl Auth {
         WrappedResponse::of(&encoded)
     }
 
-    /// Moves a wrapped response to a new token with the original lifetime, and ends the old token.
+    /// Moves a wrapped response to a new wrapping token with the original lifetime, and deletes the old token.
     ///
     /// # Errors
     /// As [`Auth::unwrap_response`].
@@ -177,7 +180,8 @@ impl Auth {
             .map_err(conflict_as_invalid_token)
     }
 
-    /// Fetches the response of the caller's own wrapping token, whose use this request took; `None` for other tokens.
+    /// Returns the wrapped response if the caller's own token is a wrapping token; `None` for other tokens. The current
+    /// request has already taken the token's only use.
     ///
     /// # Errors
     /// Store errors.
@@ -188,8 +192,8 @@ impl Auth {
         let Some(entry) = self.store.cubbyhole(caller.hash, STORED_RESPONSE_PATH.to_owned()).await? else {
             return Ok(None);
         };
-        // The request has taken the only use, so the response cannot be fetched again. A sweep deletes the row if this
-        // fails.
+        // The request has taken the token's only use, so the response cannot be fetched again even if this write fails.
+        // A sweep deletes the row then.
         if let Err(error) = self.store.commit(vec![AuthWrite::TokenRevoke(vec![caller.hash])]).await {
             telemetry::warn_task_failed("a used wrapping token was not deleted and stays until the next sweep", &error);
         }
@@ -202,7 +206,7 @@ impl Auth {
             .await?
             .ok_or_else(invalid_wrapping_token)?;
         let record = TokenRecord::of(&row)?;
-        // Only wrapping tokens have this policy.
+        // Only wrapping tokens have exactly this policy.
         if record.policies == [WRAPPING_POLICY_NAME] { Ok((row, record)) } else { Err(invalid_wrapping_token()) }
     }
 
@@ -298,13 +302,13 @@ mod tests {
     #[tokio::test]
     async fn response_that_cannot_be_stored_is_not_wrapped() {
         let (auth, store, _) = open_auth().await;
-        store.switch_off(true);
+        store.set_unavailable(true);
         let answer = WrappedResponse { media_type: "text/plain".to_owned(), body: Secret::new(b"hunter2".as_slice()) };
         let terms =
             WrapParameters { ttl: MINUTE, path: "a".to_owned(), display_name: String::new(), wrapped_accessor: None };
         let error = auth.wrap(&answer, terms).await.err().unwrap();
         assert!(error.kind() == Kind::Unavailable && !error.text().contains("hunter2"));
-        store.switch_off(false);
+        store.set_unavailable(false);
         assert!(store.all_tokens().await.is_empty());
     }
 

@@ -1,7 +1,8 @@
-//! Declarations of stored resources.
+//! Declarations of resources that the store holds and the API reads and writes.
 //!
-//! `resource!` declares each field of a resource once. The stored struct, its defaults, the list of field names and the
-//! tables by which fields of common types are read and rendered come from that declaration.
+//! `resource!` declares each field of a resource once. The declaration generates the stored struct, its defaults, the
+//! list of field names, and the tables with which fields of common types are read from requests and rendered in
+//! responses.
 
 use std::time::Duration;
 
@@ -17,19 +18,19 @@ use crate::secret::Secret;
 pub struct FieldSlot<R, T> {
     /// Name of the field in requests, responses and errors.
     pub name: &'static str,
-    /// Returns the value.
+    /// Returns the value of the field.
     pub get: fn(&R) -> &T,
-    /// Returns the value, to change it.
+    /// Returns the value of the field for changing it.
     pub get_mut: fn(&mut R) -> &mut T,
 }
 
 impl<R, T> FieldSlot<R, T> {
-    /// Creates a slot.
+    /// Creates the slot of the field `name`.
     pub const fn new(name: &'static str, get: fn(&R) -> &T, get_mut: fn(&mut R) -> &mut T) -> Self {
         Self { name, get, get_mut }
     }
 
-    /// Sets the value, if one is given.
+    /// Sets the value of the field in `resource`, if `given` is not `None`.
     pub fn set_if_given(&self, resource: &mut R, given: Option<T>) {
         if let Some(value) = given {
             *(self.get_mut)(resource) = value;
@@ -38,45 +39,45 @@ impl<R, T> FieldSlot<R, T> {
 }
 
 impl<R, T: Serialize> FieldSlot<R, T> {
-    /// Renders the field as a member of a JSON object.
+    /// Renders the field of `resource` as a member of a JSON object.
     pub fn to_member(&self, resource: &R) -> (String, Value) {
         (self.name.to_owned(), json!((self.get)(resource)))
     }
 }
 
-/// A list field with its limit.
+/// The slot of a list field, with the limit of the list.
 pub struct ListFieldSlot<R> {
-    /// Name of the list, and access to it.
+    /// Name of the field, and access to its list.
     pub slot: FieldSlot<R, Vec<String>>,
-    /// Limit of the list.
+    /// Maximum number and length of the list's entries.
     pub limit: ListLimit,
 }
 
-/// A resource that is declared by `resource!`. The tables of fields have the order of the declaration.
+/// A resource that `resource!` declares. The tables contain the fields in the order of the declaration.
 pub trait Resource: Default + 'static {
-    /// Names of all fields.
+    /// Names of all fields of the resource.
     const FIELDS: &'static [&'static str];
-    /// The `flag` fields.
+    /// The fields of the kind `flag`.
     const FLAGS: &'static [FieldSlot<Self, bool>];
-    /// The `seconds` fields: durations in whole seconds.
+    /// The fields of the kind `seconds`: durations in whole seconds.
     const SECONDS: &'static [FieldSlot<Self, u64>];
-    /// The `duration` fields: durations that are stored as the client wrote them.
+    /// The fields of the kind `duration`: durations that are stored as the client wrote them.
     const DURATIONS: &'static [FieldSlot<Self, DurationText>];
-    /// The `text` fields.
+    /// The fields of the kind `text`.
     const TEXTS: &'static [FieldSlot<Self, String>];
-    /// The `timespan` fields: durations whose original text is not stored.
+    /// The fields of the kind `timespan`: durations that are stored without the text that the client wrote.
     const TIMESPANS: &'static [FieldSlot<Self, Duration>];
-    /// The `integer` fields.
+    /// The fields of the kind `integer`.
     const INTEGERS: &'static [FieldSlot<Self, i64>];
-    /// The `list` fields.
+    /// The fields of the kind `list`.
     const LISTS: &'static [ListFieldSlot<Self>];
-    /// The `secret` fields.
+    /// The fields of the kind `secret`.
     const SECRETS: &'static [FieldSlot<Self, Secret>];
 
-    /// Reads the flags; absent ones are unchanged.
+    /// Sets the `flag` fields from a request; fields that are absent there are unchanged.
     ///
     /// # Errors
-    /// `Invalid` naming the field.
+    /// `Invalid`, naming the field.
     fn merge_flags(&mut self, fields: &Fields) -> Result<()> {
         for slot in Self::FLAGS {
             slot.set_if_given(self, fields.bool(slot.name)?);
@@ -84,10 +85,11 @@ pub trait Resource: Default + 'static {
         Ok(())
     }
 
-    /// Reads the texts, of at most `max_bytes` bytes; absent ones are unchanged.
+    /// Sets the `text` fields from a request, with at most `max_bytes` bytes each; fields that are absent there are
+    /// unchanged.
     ///
     /// # Errors
-    /// `Invalid` naming the field.
+    /// `Invalid`, naming the field.
     fn merge_texts(&mut self, fields: &Fields, max_bytes: usize) -> Result<()> {
         for slot in Self::TEXTS {
             slot.set_if_given(self, fields.text_within(slot.name, max_bytes)?);
@@ -95,10 +97,10 @@ pub trait Resource: Default + 'static {
         Ok(())
     }
 
-    /// Reads the durations and the whole numbers; absent ones are unchanged.
+    /// Sets the fields of durations and whole numbers from a request; fields that are absent there are unchanged.
     ///
     /// # Errors
-    /// `Invalid` naming the field.
+    /// `Invalid`, naming the field.
     fn merge_numbers(&mut self, fields: &Fields) -> Result<()> {
         for slot in Self::TIMESPANS {
             slot.set_if_given(self, fields.duration(slot.name)?);
@@ -109,10 +111,10 @@ pub trait Resource: Default + 'static {
         Ok(())
     }
 
-    /// Reads the lists; absent ones are unchanged.
+    /// Sets the `list` fields from a request; fields that are absent there are unchanged.
     ///
     /// # Errors
-    /// `Invalid` naming the field.
+    /// `Invalid`, naming the field.
     fn merge_lists(&mut self, fields: &Fields) -> Result<()> {
         for ListFieldSlot { slot, limit } in Self::LISTS {
             slot.set_if_given(self, fields.list_within(slot.name, *limit)?);
@@ -120,7 +122,8 @@ pub trait Resource: Default + 'static {
         Ok(())
     }
 
-    /// Renders the fields of all these tables except the secrets. Time spans are whole seconds, rounded down.
+    /// Renders the fields in all these tables except the secrets, as members of a JSON object. Time spans are rendered
+    /// in whole seconds, rounded down.
     fn to_members(&self) -> Map<String, Value> {
         let mut members = Map::new();
         members.extend(Self::FLAGS.iter().map(|slot| slot.to_member(self)));
@@ -135,8 +138,8 @@ pub trait Resource: Default + 'static {
 }
 
 /// Declares a resource. Each row declares one member of the struct: its documentation, serde attributes, kind, name and
-/// default (without one, the default of the type). The members have the order of the rows. The last column is the row's
-/// part of `FIELDS`.
+/// default (without one, the default of the type). The members have the order of the rows. The last column says which
+/// names the row adds to `FIELDS`; "the member" stands for the member's own name.
 ///
 /// | kind | type | fields |
 /// |---|---|---|

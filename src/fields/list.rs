@@ -1,7 +1,8 @@
-//! Lists and maps in the forms that clients send, limited before they are built.
+//! Parses lists and maps in the forms that clients send, and checks their limits before building them.
 //!
-//! An entry in a text costs the sender one byte and the server dozens. So texts have the same limit as JSON lists:
-//! commas are counted before a text is split, and JSON inside of a text is parsed with the counting deserializer.
+//! An entry in a text costs the sender one byte and the server dozens. So lists in texts have the same limits as JSON
+//! lists: commas are counted before a text is split, and JSON within a text is parsed with a deserializer that counts
+//! values.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -12,39 +13,40 @@ use serde_json::{Map, Value};
 use super::{BoundedValueSeed, MAX_VALUES, TOO_DEEP, TOO_MANY_VALUES, scalar_text, type_error};
 use crate::error::{Error, Result};
 
-/// Limits of a list or map.
+/// Limits on the entries of a list or map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListLimit {
-    /// Maximum number of entries, empty ones included.
+    /// Maximum number of entries, including empty ones.
     pub entries: usize,
-    /// Maximum bytes per entry; for a map, name and value together.
+    /// Maximum length of an entry in bytes; for a map, of name and value together.
     pub bytes: usize,
-    /// `true` if a list of only empty entries is rejected, see [`ListLimit::rejecting_only_empty`].
+    /// `true` if a list in which all entries are empty is rejected, see [`ListLimit::rejecting_only_empty`].
     pub rejects_only_empty: bool,
 }
 
 impl ListLimit {
-    /// The default: 1,000 entries of at most 4 KiB.
+    /// The default limit: 1,000 entries of at most 4 KiB.
     pub const LIST: Self = Self::new(1_000, 4 << 10);
-    /// As many entries as a body may have, of any length. For policies, which must see every value that another reader
-    /// of the field might accept.
-    pub const WIDEST: Self = Self::new(MAX_VALUES, usize::MAX);
+    /// The widest limit: as many entries as a body may have, of any length. Policies use it, because they must see
+    /// every value that an endpoint might accept.
+    pub const BODY_MAXIMUM: Self = Self::new(MAX_VALUES, usize::MAX);
 
-    /// A limit on the number of entries and the bytes of each.
+    /// Creates a limit on the number of entries and the bytes of each entry.
     pub const fn new(entries: usize, bytes: usize) -> Self {
         Self { entries, bytes, rejects_only_empty: false }
     }
 
-    /// Also rejects a list of only empty entries, which an unset variable in a script produces. For lists that restrict
-    /// nothing when they are empty: dropping the entries would lift the restriction.
+    /// Returns this limit, changed to reject a list in which all entries are empty, as an unset variable in a script
+    /// produces. Used for lists that restrict nothing when they are empty: dropping the empty entries would remove the
+    /// restriction.
     pub const fn rejecting_only_empty(self) -> Self {
         Self { rejects_only_empty: true, ..self }
     }
 
-    /// Validates a list that was read before.
+    /// Validates a list that has already been read.
     ///
     /// # Errors
-    /// `Invalid` naming `field`, for too many or too long entries.
+    /// `Invalid`, naming `field`, for too many or too long entries.
     pub fn check(self, field: &str, list: &[String]) -> Result<()> {
         if list.len() > self.entries {
             return Err(ListError::TooManyEntries.into_error(field, "a list of strings", self));
@@ -64,7 +66,8 @@ pub(super) enum ListError {
 }
 
 impl ListError {
-    /// Builds the error with the field name and the violated limit.
+    /// Converts to the error for the client, with the field name and the violated limit. `wanted` describes the
+    /// accepted form.
     pub(super) fn into_error(self, name: &str, wanted: &str, limit: ListLimit) -> Error {
         match self {
             Self::WrongType => type_error(name, wanted),
@@ -77,8 +80,8 @@ impl ListError {
     }
 }
 
-/// Reads a list from JSON, from JSON in a text, or from a text. The text is `split` at commas, or is the only entry.
-/// Entries are trimmed, and empty ones dropped.
+/// Parses a list: a JSON list, a text that contains a JSON list, or another text. Such a text is split at commas if
+/// `split` is `true`; otherwise it is the only entry. Entries are trimmed, and empty entries dropped.
 pub(super) fn parse_list(value: &Value, split: bool, limit: ListLimit) -> Result<Vec<String>, ListError> {
     match value {
         Value::Array(items) => scalar_entries(items, limit),
@@ -92,7 +95,8 @@ pub(super) fn parse_list(value: &Value, split: bool, limit: ListLimit) -> Result
     }
 }
 
-/// Reads a map from JSON, a list of `k=v` texts, JSON in a text, or a comma-separated text of `k=v` pairs.
+/// Parses a map: a JSON object, a list of `k=v` texts, a text that contains a JSON object, or a
+/// comma-separated text of `k=v` pairs.
 pub(super) fn parse_map(value: &Value, limit: ListLimit) -> Result<BTreeMap<String, String>, ListError> {
     match value {
         Value::Object(members) => object_entries(members, limit),
@@ -106,12 +110,12 @@ pub(super) fn parse_map(value: &Value, limit: ListLimit) -> Result<BTreeMap<Stri
     }
 }
 
-/// Parses the JSON in a text that begins with `begin`; `None` if the text is not JSON after all.
+/// Parses the JSON in a text that begins with the character `begin`; `None` if the text is not JSON.
 fn parse_embedded(text: &str, begin: char, limit: ListLimit) -> Result<Option<Value>, ListError> {
     if !text.trim_start().starts_with(begin) {
         return Ok(None);
     }
-    // The list or map itself counts as a value too.
+    // One more than the entries, because the list or map itself counts as a value too.
     let budget = Cell::new(limit.entries + 1);
     let mut json = serde_json::Deserializer::from_str(text);
     match (BoundedValueSeed { depth: 1, budget: &budget, max_text_bytes: usize::MAX, max_elements: usize::MAX })

@@ -1,6 +1,7 @@
-//! Suggests a known name for a misspelt one.
+//! Suggests a known name for a misspelt name, for error messages.
 
-/// Returns the closest known name to a misspelt one. It may differ in case, separators and a quarter of its characters.
+/// Returns the known name that is closest to a misspelt one; `None` if none is close. Letter case and separators are
+/// ignored, and up to a quarter of the characters may differ.
 pub fn closest_name<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     let plain = normalize(name);
     let limit = plain.len() / 4;
@@ -13,7 +14,7 @@ pub fn closest_name<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     similar.min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
 }
 
-/// Removes case and separators from a name.
+/// Returns the name in lower case and without separators.
 fn normalize(name: &str) -> String {
     name.chars().filter(|c| !matches!(c, '_' | '-' | '.' | ' ')).flat_map(char::to_lowercase).collect()
 }

@@ -421,8 +421,8 @@ async fn identify_caller(
         return Ok(IdentifiedCaller { caller: None, is_permitted: true, from_cache: false });
     }
     let token = request::token(headers, state.settings.compat)?.ok_or_else(Error::forbidden)?;
-    let remembered = || if target.is_metrics() { state.auth.remembered(token.expose(), address) } else { None };
-    // During an outage, use a cached caller at once instead of waiting until the store fails again.
+    let remembered = || if target.is_metrics() { state.auth.remembered_caller(token.expose(), address) } else { None };
+    // During an outage, do not wait for the store to fail again.
     let from_cache = if outage::STORE_OUTAGE.is_on() { remembered() } else { None };
     let (caller, from_cache) = match from_cache {
         Some(caller) => (caller, true),

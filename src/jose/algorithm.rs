@@ -1,4 +1,4 @@
-//! Signature algorithms (RFC 7518 3.1, RFC 8037 3.1), and verification.
+//! Signature algorithms of JWS (RFC 7518 3.1, RFC 8037 3.1), and the verification of signatures.
 
 use aws_lc_rs::signature::{self, ParsedPublicKey, VerificationAlgorithm};
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,8 @@ pub(crate) enum JwsAlgorithm {
     EdDsa,
 }
 
-/// A public key, parsed once for each algorithm that fits it, because parsing is slow.
+/// A public key for verifying signatures, parsed once for each signature algorithm that fits the key, because parsing
+/// is slow.
 pub(crate) struct JwsVerificationKey(Vec<(JwsAlgorithm, ParsedPublicKey)>);
 
 impl JwsAlgorithm {
@@ -39,7 +40,7 @@ impl JwsAlgorithm {
         (Self::EdDsa, "EdDSA"),
     ];
 
-    /// Returns the algorithm with this name, which is case-sensitive.
+    /// Returns the algorithm with this name; names are case-sensitive.
     pub(crate) fn of(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(_, known)| *known == name).map(|(algorithm, _)| *algorithm)
     }
@@ -77,7 +78,8 @@ impl JwsAlgorithm {
 }
 
 impl JwsVerificationKey {
-    /// Parses a key; `None` if no algorithm fits it (P-224, or RSA with less than 2048 bits), or if it is malformed.
+    /// Parses a public key; `None` if the key is malformed or fits no algorithm (P-224, or RSA with less than 2048
+    /// bits).
     pub(crate) fn new(public: &PublicKey) -> Option<Self> {
         let fitting = JwsAlgorithm::ALL.into_iter().map(|(algorithm, _)| algorithm).filter(|a| a.fits(public.kind()));
         let parsed = fitting.map(|a| Some((a, ParsedPublicKey::new(a.verifier(), public.bits()).ok()?)));
@@ -89,7 +91,7 @@ impl JwsVerificationKey {
         self.0.iter().any(|(known, _)| *known == algorithm)
     }
 
-    /// `true` if the signature is valid for the message.
+    /// `true` if `signature` is a valid signature of `message` by this key with this algorithm.
     pub(super) fn verifies(&self, algorithm: JwsAlgorithm, message: &[u8], signature: &[u8]) -> bool {
         let key = self.0.iter().find(|(known, _)| *known == algorithm);
         key.is_some_and(|(_, key)| key.verify_sig(message, signature).is_ok())

@@ -1,4 +1,4 @@
-//! Public keys as JSON (RFC 7517 4, RFC 7518 6, RFC 8037 2).
+//! Public keys in JSON format (RFC 7517 4, RFC 7518 6, RFC 8037 2).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::x509::algorithm::{Curve, KeyKind};
 use crate::x509::public_key::{self, PublicKey};
 
-/// A key as it was sent. Unknown members are ignored.
+/// A JSON Web Key as it was received. Unknown members are ignored.
 #[derive(Deserialize)]
 pub(crate) struct JsonWebKey {
     kty: String,
@@ -15,7 +15,7 @@ pub(crate) struct JsonWebKey {
     #[serde(rename = "use")]
     usage: Option<String>,
     key_ops: Option<Vec<String>>,
-    /// The only algorithm of the key, if it is restricted to one.
+    /// The only signature algorithm for which the key may be used; `None` for no restriction.
     pub(crate) alg: Option<String>,
     crv: Option<String>,
     n: Option<String>,
@@ -31,7 +31,7 @@ impl JsonWebKey {
             && self.key_ops.as_ref().is_none_or(|all| all.iter().any(|operation| operation == "verify"))
     }
 
-    /// Validates the key; `None` for an unsupported type and for malformed values.
+    /// Validates the key and converts it to a public key; `None` for an unsupported type and for malformed values.
     pub(crate) fn public_key(&self) -> Option<PublicKey> {
         let number = |text: &Option<String>| URL_SAFE_NO_PAD.decode(text.as_deref()?).ok();
         let (kind, bits) = match (self.kty.as_str(), self.crv.as_deref()) {
@@ -53,7 +53,7 @@ impl JsonWebKey {
             ("OKP", Some("Ed25519")) => (KeyKind::Ed25519, number(&self.x)?),
             _ => return None,
         };
-        // Assembled from untrusted values, so it is parsed like any received key.
+        // The key is assembled from untrusted values, so it is parsed like any received key.
         PublicKey::parse(PublicKey::from_trusted_bits(kind, &bits).spki()).ok()
     }
 }

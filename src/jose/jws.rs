@@ -1,4 +1,4 @@
-//! A signed object in compact form (RFC 7515 3.1): header, payload and signature.
+//! A signed object (JWS) in compact form (RFC 7515 3.1): header, payload and signature.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 use super::algorithm::{JwsAlgorithm, JwsVerificationKey};
 use super::unique_json;
 
-/// An object of valid format that is not verified.
+/// A signed object in valid format whose signature is not verified yet.
 pub(crate) struct CompactJws<'t> {
-    /// Header and payload, joined by a dot.
+    /// The encoded header and payload, joined by a dot, which the signature covers.
     signing_input: &'t str,
     header: &'t str,
     payload: &'t str,
@@ -17,9 +17,10 @@ pub(crate) struct CompactJws<'t> {
 }
 
 impl<'t> CompactJws<'t> {
-    /// Splits a text into three parts of base64url, the last of which may be empty; `None` for anything else.
+    /// Splits a text into three parts in base64url, the last of which may be empty; `None` if the text has another
+    /// format.
     pub(crate) fn parse(text: &'t str) -> Option<Self> {
-        // Without an early exit, so that the compiler can vectorize it: almost every object is well-formed.
+        // The check has no early exit, so that the compiler can vectorize it; almost every object is well-formed.
         let is_base64url = |part: &str| {
             part.bytes().fold(true, |so_far, b| so_far & (b.is_ascii_alphanumeric() | (b == b'-') | (b == b'_')))
         };
@@ -30,18 +31,18 @@ impl<'t> CompactJws<'t> {
         is_complete.then_some(Self { signing_input, header, payload, signature })
     }
 
-    /// Returns the members of the header; `None` if it is not a JSON object, or has duplicate members.
+    /// Decodes the header and returns its members; `None` if it is not a JSON object, or has duplicate members.
     pub(crate) fn header(&self) -> Option<Map<String, Value>> {
         decode_object(self.header)
     }
 
-    /// Returns the members of the payload, as [`CompactJws::header`]. They must not be used before the signature is
-    /// verified.
+    /// Decodes the payload and returns its members, as [`CompactJws::header`]. The caller must verify the signature
+    /// before it uses them.
     pub(crate) fn payload(&self) -> Option<Map<String, Value>> {
         decode_object(self.payload)
     }
 
-    /// `true` if the signature is valid.
+    /// `true` if the object's signature by `key` with `algorithm` is valid.
     pub(crate) fn is_signed_by(&self, key: &JwsVerificationKey, algorithm: JwsAlgorithm) -> bool {
         let signature = URL_SAFE_NO_PAD.decode(self.signature);
         signature.is_ok_and(|signature| key.verifies(algorithm, self.signing_input.as_bytes(), &signature))

@@ -1,16 +1,16 @@
-//! JSON objects without duplicate members.
+//! Parses JSON objects and rejects duplicate members.
 //!
-//! Parsers differ in which duplicate they use, and RFC 7519 4 allows both, so a signed object with duplicates could be
-//! read in two ways.
+//! Parsers differ in which duplicate they use, and RFC 7519 4 allows both, so a signed object with duplicate members
+//! could be read in two ways.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// Parses one object; `None` for anything else, and for duplicate members at any depth.
+/// Parses one JSON object; `None` for any other input, and for duplicate members at any depth.
 pub(super) fn parse_object(bytes: &[u8]) -> Option<Map<String, Value>> {
-    // Validated as UTF-8 once, rather than string by string.
+    // The whole input is validated as UTF-8 once, which is faster than string by string.
     match serde_json::from_str(std::str::from_utf8(bytes).ok()?) {
         Ok(UniqueMembers(Value::Object(object))) => Some(object),
         _ => None,

@@ -1,4 +1,4 @@
-//! Periodic background work of mounts.
+//! Periodic background tasks for all mounts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,22 +9,22 @@ use futures_util::future::LocalBoxFuture;
 use super::Mounts;
 use crate::telemetry;
 
-/// Interval of checks for writes with an unknown outcome.
-const CATCH_UP_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum interval between two sweeps of leases, secret ids, and recorded responses to idempotency keys.
+/// Interval at which a task checks for writes with an unknown outcome.
+const UNKNOWN_WRITE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum interval between two sweeps of leases, of secret ids, and of responses recorded for idempotency keys.
 const MAX_SWEEP_INTERVAL: Duration = Duration::from_secs(30);
-/// Interval of checks for due tidy runs.
+/// Interval at which a task checks if automatic tidy runs are due.
 const TIDY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Interval between two counts of stored objects.
-const COUNT_INTERVAL: Duration = Duration::from_secs(30);
-/// Time that running tidy operations have to finish at shutdown.
+/// Interval at which stored objects are counted for metrics.
+const OBJECT_COUNT_INTERVAL: Duration = Duration::from_secs(30);
+/// Time that tidy runs in progress have to stop at shutdown.
 const TIDY_STOP_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl Mounts {
-    /// Returns the background tasks; each runs until it is dropped.
+    /// Returns the background tasks as futures; each runs until it is dropped.
     pub fn tasks(self: &Arc<Self>) -> Vec<LocalBoxFuture<'static, ()>> {
         vec![
-            catch_up(self.clone()).boxed_local(),
+            reload_after_unknown_writes(self.clone()).boxed_local(),
             sweep_leases(self.clone()).boxed_local(),
             sweep_secret_ids(self.clone()).boxed_local(),
             sweep_recorded_responses(self.clone()).boxed_local(),
@@ -33,22 +33,23 @@ impl Mounts {
         ]
     }
 
-    /// Stops tidy runs, waiting at most half a second. The lease of a run that takes longer expires by itself.
+    /// Stops tidy runs in progress, and waits at most half a second for them. If a run takes longer, its cluster-wide
+    /// lease expires by itself.
     pub async fn stop(&self) {
         let _ = tokio::time::timeout(TIDY_STOP_TIMEOUT, self.pki.stop_tidy_runs()).await;
     }
 }
 
-/// Reloads stored state after writes with an unknown outcome.
-async fn catch_up(mounts: Arc<Mounts>) {
+/// Reloads policies, mounts, roles and keys after a write failed with an unknown outcome.
+async fn reload_after_unknown_writes(mounts: Arc<Mounts>) {
     loop {
-        tokio::time::sleep(CATCH_UP_INTERVAL).await;
-        match mounts.auth.catch_up().await {
+        tokio::time::sleep(UNKNOWN_WRITE_CHECK_INTERVAL).await;
+        match mounts.auth.reload_after_unknown_write().await {
             Ok(false) => {}
             Ok(true) => mounts.close_unmounted(),
             Err(error) => telemetry::warn_task_failed("reload of policies and mounts failed; it is retried", &error),
         }
-        if let Err(error) = mounts.auth.logins().catch_up().await {
+        if let Err(error) = mounts.auth.logins().reload_after_unknown_write().await {
             telemetry::warn_task_failed("reload of the roles of auth methods failed; it is retried", &error);
         }
         if let Err(error) = mounts.keys.catch_up().await {
@@ -60,7 +61,7 @@ async fn catch_up(mounts: Arc<Mounts>) {
     }
 }
 
-/// Revokes the certificates of ended leases, when notified and periodically. Deletes expired leases.
+/// Revokes the certificates of leases whose token has ended, when notified and periodically. Deletes expired leases.
 async fn sweep_leases(mounts: Arc<Mounts>) {
     loop {
         if let Err(error) = mounts.pki.sweep_leases().await {
@@ -70,7 +71,7 @@ async fn sweep_leases(mounts: Arc<Mounts>) {
     }
 }
 
-/// Deletes ended secret ids periodically and on request.
+/// Deletes expired secret ids periodically and on request.
 async fn sweep_secret_ids(mounts: Arc<Mounts>) {
     loop {
         if let Err(error) = mounts.auth.sweep_secret_ids().await {
@@ -80,7 +81,7 @@ async fn sweep_secret_ids(mounts: Arc<Mounts>) {
     }
 }
 
-/// Deletes expired responses that were recorded for idempotency keys.
+/// Deletes expired responses that are recorded for idempotency keys.
 async fn sweep_recorded_responses(mounts: Arc<Mounts>) {
     loop {
         tokio::time::sleep(MAX_SWEEP_INTERVAL).await;
@@ -103,6 +104,6 @@ async fn run_due_tidies(mounts: Arc<Mounts>) {
 async fn publish_counts(mounts: Arc<Mounts>) {
     loop {
         mounts.pki.publish_row_counts().await;
-        tokio::time::sleep(COUNT_INTERVAL).await;
+        tokio::time::sleep(OBJECT_COUNT_INTERVAL).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Applies changes by other nodes to the open mounts. Called by [`nodes`](crate::nodes).
+//! Applies changes that other nodes have made to the open mounts of this node. Called by [`nodes`](crate::nodes).
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ impl OpenMount {
         }
     }
 
-    /// Forgets the known revocations and CRLs, and reloads them in the background.
+    /// Drops the revocations and CRLs in memory, and reloads them from the store in the background.
     fn reload_revocations(&self) {
         match self {
             Self::Pki(authority) => authority.rebuild_crls_from_storage(),
@@ -32,7 +32,8 @@ impl OpenMount {
         }
     }
 
-    /// `true` if all revocations up to this sequence number are published; `None` if the mount publishes none.
+    /// `true` if this node's CRLs contain all revocations up to the number `revocations`; `None` for a mount without
+    /// CRLs.
     fn has_published_revocations(&self, revocations: u64) -> Option<bool> {
         match self {
             Self::Pki(authority) => Some(authority.are_crls_up_to_date(revocations)),
@@ -40,8 +41,8 @@ impl OpenMount {
         }
     }
 
-    /// Fetches or builds CRLs with other nodes' revocations, in the background.
-    fn follow_revocations(&self) {
+    /// Fetches or builds CRLs that contain the revocations by other nodes, in the background.
+    fn update_crls_from_other_nodes(&self) {
         match self {
             Self::Pki(authority) => authority.update_crls_from_other_nodes(),
             Self::Method(_) => {}
@@ -50,45 +51,50 @@ impl OpenMount {
 }
 
 impl Mounts {
-    /// Reloads policies, mount table and managed keys after a change by another node; opens and closes mounts.
+    /// Reloads policies, mount table and managed keys after a change by another node, and opens and closes mounts
+    /// accordingly.
     ///
     /// # Errors
-    /// `Unavailable` or `Busy` from storage. A mount whose documents cannot be read is logged and stays closed.
+    /// `Unavailable` or `Busy` from storage. A mount whose documents cannot be read stays closed, and the error is
+    /// logged.
     pub async fn reload_table(&self) -> Result<()> {
         self.auth.reload().await?;
         let compromised = self.pki.compromised().reload().await;
-        compromised
-            .or_else(|error| tolerate("reload of compromised keys after a change by another node failed", error))?;
-        self.keys
-            .reload()
-            .await
-            .or_else(|error| tolerate("reload of managed keys after a change by another node failed", error))?;
+        compromised.or_else(|error| {
+            log_if_unreadable("reload of compromised keys after a change by another node failed", error)
+        })?;
+        self.keys.reload().await.or_else(|error| {
+            log_if_unreadable("reload of managed keys after a change by another node failed", error)
+        })?;
         counter!(telemetry::CHANGES_RELOADS, "part" => "system").increment(1);
         self.close_unmounted();
         for mount in self.auth.mounts().iter() {
             if let Err(error) = self.open_mount(mount, InitialMountState::Stored).await {
-                tolerate(&format!("mount {:?}: cannot be opened after a change by another node", mount.path), error)?;
+                log_if_unreadable(
+                    &format!("mount {:?}: cannot be opened after a change by another node", mount.path),
+                    error,
+                )?;
             }
         }
         Ok(())
     }
 
-    /// Reloads a mount after a change by another node, if it is open here.
+    /// Reloads a mount after another node has changed it. Does nothing if the mount is not open on this node.
     ///
     /// # Errors
-    /// As [`Mounts::reload_table`]; the published state is kept.
+    /// As [`Mounts::reload_table`]; the mount then keeps its previous state.
     pub async fn reload_mount(&self, mount: MountId) -> Result<()> {
         let Some(open) = self.find_open_mount(mount) else { return Ok(()) };
         let reload = open.reload().await;
         counter!(telemetry::CHANGES_RELOADS, "part" => "mount").increment(1);
         reload.or_else(|error| {
             let path = self.auth.mounts().by_id(mount).map(|mount| mount.path.clone()).unwrap_or_default();
-            tolerate(&format!("mount {path:?}: reload after a change by another node failed"), error)
+            log_if_unreadable(&format!("mount {path:?}: reload after a change by another node failed"), error)
         })
     }
 
-    /// Reloads all state of a mount that is open here, after the database has lost committed writes, as in a failover.
-    /// Revocations and CRLs are reloaded in the background.
+    /// Reloads all state of a mount that is open on this node, after the database has lost committed writes, as in a
+    /// failover. Revocations and CRLs are reloaded in the background.
     ///
     /// # Errors
     /// As [`Mounts::reload_mount`].
@@ -100,15 +106,16 @@ impl Mounts {
         Ok(())
     }
 
-    /// `true` if all revocations up to this number are published; `None` if the mount is not open or publishes none.
+    /// `true` if this node's CRLs of the mount contain all revocations up to the number `revocations`; `None` if the
+    /// mount is not open or has no CRLs.
     pub fn has_published_revocations(&self, mount: MountId, revocations: u64) -> Option<bool> {
         self.find_open_mount(mount)?.has_published_revocations(revocations)
     }
 
-    /// Starts publishing revocations by other nodes, in the background.
-    pub fn follow_revocations(&self, mount: MountId) {
+    /// Updates the mount's CRLs with revocations by other nodes, in the background.
+    pub fn update_crls_from_other_nodes(&self, mount: MountId) {
         if let Some(open) = self.find_open_mount(mount) {
-            open.follow_revocations();
+            open.update_crls_from_other_nodes();
             counter!(telemetry::CHANGES_RELOADS, "part" => "crls").increment(1);
         }
     }
@@ -119,9 +126,9 @@ impl Mounts {
     }
 }
 
-/// Logs an error about an unreadable document, such as one of a newer version, so that this node can follow other
-/// changes. Returns all other errors.
-fn tolerate(what: &str, error: Error) -> Result<()> {
+/// Logs an `Internal` error, such as for a document that a newer version wrote and this one cannot read, so that this
+/// node still applies other changes. Returns all other errors.
+fn log_if_unreadable(what: &str, error: Error) -> Result<()> {
     if error.kind() == Kind::Internal {
         telemetry::warn_task_failed(what, &error);
         return Ok(());

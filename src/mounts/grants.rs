@@ -1,4 +1,4 @@
-//! The managed keys that mounts may use, for the registry of keys ([`managed`](crate::keys::managed)).
+//! Looks up which mounts may use a managed key, for the registry of keys ([`managed`](crate::keys::managed)).
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::documents::MountId;
 use crate::error::Result;
 use crate::keys::managed::{ListingMounts, ManagedKeyGrants};
 
-/// Looks up the `allowed_managed_keys` of mounts.
+/// Reads the `allowed_managed_keys` of mounts from the mount table.
 pub struct MountGrants(Arc<Auth>);
 
 impl MountGrants {
-    /// Creates the lookup for the mount table of `auth`.
+    /// Creates the lookup in the mount table of `auth`.
     pub fn new(auth: Arc<Auth>) -> Self {
         Self(auth)
     }
@@ -33,7 +33,7 @@ impl ManagedKeyGrants for MountGrants {
     fn listing_mounts(&self, name: String) -> BoxFuture<'static, Result<ListingMounts>> {
         let auth = Arc::clone(&self.0);
         async move {
-            let (paths, unchanged) = auth.mounts_listing_key(&name).await?;
+            let (paths, unchanged) = auth.mounts_allowing_managed_key(&name).await?;
             Ok(ListingMounts { paths, unchanged })
         }
         .boxed()

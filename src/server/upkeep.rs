@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::auth::login::cloudb::SecretRotationTask;
-use crate::auth::token::MAX_SWEPT_TOKENS;
+use crate::auth::token::MAX_TOKENS_PER_SWEEP;
 use crate::http::state::ServerState;
 use crate::telemetry;
 
@@ -29,7 +29,7 @@ pub(super) async fn sweep_tokens(shared: Arc<ServerState>) {
                 if swept > 0 {
                     shared.mounts.notify_tokens_ended();
                 }
-                if swept < MAX_SWEPT_TOKENS { SWEEP_INTERVAL } else { NEXT_BATCH_DELAY }
+                if swept < MAX_TOKENS_PER_SWEEP { SWEEP_INTERVAL } else { NEXT_BATCH_DELAY }
             }
             Err(error) => {
                 telemetry::warn_task_failed("expired tokens were not removed", &error);
@@ -52,7 +52,7 @@ pub(super) async fn sweep_organizations(shared: Arc<ServerState>) {
 pub(super) async fn rotate_secrets(shared: Arc<ServerState>) {
     let mut rotations = SecretRotationTask::new(Arc::clone(shared.auth.logins().cloudb()));
     loop {
-        rotations.step(&shared.auth).await;
+        rotations.run_due_steps(&shared.auth).await;
         tokio::time::sleep(ROTATION_CHECK_INTERVAL).await;
     }
 }

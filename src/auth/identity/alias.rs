@@ -1,4 +1,4 @@
-//! Changes of aliases by operators.
+//! Creation, changes and deletion of aliases by operators.
 
 use std::collections::BTreeMap;
 
@@ -14,27 +14,27 @@ use crate::fields::is_control_or_bidi;
 
 const MAX_ALIAS_NAME_BYTES: usize = 1_024;
 
-/// A change of an alias; `None` keeps a value.
+/// A change of an alias; a field that is `None` keeps its value.
 #[derive(Clone, Debug, Default)]
 pub struct AliasChange {
-    /// Accessor of the mount.
+    /// Accessor of the mount at which the entity has this name.
     pub accessor: Option<String>,
-    /// Name at the mount.
+    /// Name of the entity at the mount.
     pub name: Option<String>,
-    /// Id of the entity.
+    /// Id of the entity to which the alias belongs.
     pub entity: Option<String>,
-    /// Operator metadata, replaced as a whole.
+    /// Metadata set by operators; replaces all earlier operator metadata.
     pub custom_metadata: Option<BTreeMap<String, String>>,
 }
 
 impl Auth {
-    /// Creates an alias (with an entity if none is given) or changes it. Returns the alias if it was created or
-    /// changed.
+    /// Creates an alias (and its entity, if `change` names none) or changes the existing one. Returns the alias if it
+    /// was created or changed.
     ///
     /// # Errors
-    /// `Invalid` with field and rule.
+    /// `Invalid`, naming the field and its rule; store errors.
     pub async fn alias_write(&self, change: AliasChange) -> Result<Option<Alias>> {
-        let change = change.checked()?;
+        let change = change.validated()?;
         let (Some(accessor), Some(name)) = (&change.accessor, &change.name) else {
             return Err(Error::invalid("'id' or 'mount_accessor' and 'name' must be provided"));
         };
@@ -58,9 +58,9 @@ impl Auth {
     /// Changes the alias with this id. Returns the alias if anything changed.
     ///
     /// # Errors
-    /// `Invalid` when the alias does not exist, or with field and rule.
+    /// `Invalid` when the alias does not exist, or naming the field and its rule; store errors.
     pub async fn alias_change(&self, id: &str, change: AliasChange) -> Result<Option<Alias>> {
-        let change = change.checked()?;
+        let change = change.validated()?;
         if let Some(accessor) = &change.accessor {
             self.check_accessor(accessor)?;
         }
@@ -123,13 +123,14 @@ impl Auth {
         let mut unit = permanent_entity_write(&entity, alias.updated_at)?;
         unit.push(AuthWrite::AliasPut(alias.row()?));
         let stored = self.store.commit(unit).await;
-        // Marked after an error too, because the write may have been stored nevertheless.
+        // The cached entities are marked as changed even if the commit failed, because the store may have committed
+        // nevertheless.
         self.entities.mark_changed(&known.entity);
         self.entities.mark_changed(&alias.entity);
         stored.map(|_| Some(alias))
     }
 
-    /// Returns the entity with this id if it has no alias at the mount yet.
+    /// Returns the entity with this id; `Invalid` if it has an alias at the mount already.
     async fn entity_without_alias(&self, entity: &str, accessor: &str) -> Result<EntityRef> {
         let known = self.read_entity(EntityBy::Id(entity.to_owned())).await?.ok_or_else(unknown_entity_error)?;
         match known.alias_at(accessor) {
@@ -161,7 +162,8 @@ fn unknown_entity_error() -> Error {
     Error::invalid("invalid canonical ID")
 }
 
-/// Returns the write that makes an entity from a login permanent, because an operator has given it an alias.
+/// Returns the write that turns the entity of a login into a permanent one, because an operator gives it an alias; no
+/// write if the entity is permanent already.
 fn permanent_entity_write(entity: &Entity, now: Time) -> Result<Vec<AuthWrite>> {
     if entity.kept_until.is_none() {
         return Ok(Vec::new());
@@ -171,7 +173,7 @@ fn permanent_entity_write(entity: &Entity, now: Time) -> Result<Vec<AuthWrite>> 
 }
 
 impl AliasChange {
-    fn checked(self) -> Result<Self> {
+    fn validated(self) -> Result<Self> {
         if let Some(name) = &self.name
             && (name.is_empty() || name.len() > MAX_ALIAS_NAME_BYTES || name.contains(is_control_or_bidi))
         {

@@ -1,8 +1,8 @@
 //! A bounded cache of entities.
 //!
-//! An entity is returned from the cache for half a second after it was read, and a caller that holds it is valid for a
-//! second, as with tokens. A change on this node takes effect immediately: it marks the cached entity as changed, so
-//! that callers that hold it are read again.
+//! The cache returns an entity for half a second after it was read. A cached caller refers to its entity and is valid
+//! for a second after that read. A change of an entity on this node takes effect immediately: it marks the cached
+//! entity as changed, and callers that refer to it are read from the store again.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -13,14 +13,15 @@ use std::time::Duration;
 use super::entity::Entity;
 use crate::clock::Time;
 
-/// Maximum age of an entity returned from the cache.
+/// Maximum age, since the read from the store, of an entity that the cache returns.
 const MAX_CACHED_ENTITY_AGE: Duration = Duration::from_millis(500);
-/// Maximum time for which an entity is used after it was read. It stays in the cache for that time, so that a change
-/// can mark it.
+/// Maximum time for which callers use an entity after it was read. The cache keeps the entity for that time, so that a
+/// change can mark it as changed.
 const MAX_USED_ENTITY_AGE: Duration = Duration::from_secs(1);
 const MAX_CACHED_ENTITIES: usize = 65_536;
 
-/// A cached entity.
+/// An entity as read from the store, with a flag that is shared by all callers that refer to it and set when the entity
+/// changes.
 #[derive(Clone)]
 pub struct EntityRef {
     entity: Arc<Entity>,
@@ -34,12 +35,12 @@ impl EntityRef {
         self.changed.load(Ordering::Acquire)
     }
 
-    /// Returns the time at which the read from the store began.
+    /// Returns the time at which the read of the entity from the store began.
     pub(crate) fn read_at(&self) -> Time {
         self.read_at
     }
 
-    /// Returns the entity.
+    /// Returns the entity itself.
     pub fn entity(&self) -> Arc<Entity> {
         Arc::clone(&self.entity)
     }
@@ -59,19 +60,19 @@ pub(crate) struct EntityCache(Mutex<EntityCacheState>);
 #[derive(Default)]
 struct EntityCacheState {
     by_id: HashMap<Box<str>, EntityRef>,
-    /// Entity ids by `accessor/name` of an alias. An accessor contains no `/`.
+    /// Entity ids by `accessor/name` of each alias. An accessor contains no `/`.
     by_alias: HashMap<String, Box<str>>,
-    /// Increases with every change, see [`EntityCache::put`].
+    /// Incremented when an entity changes, so that [`EntityCache::put`] detects entities read before the change.
     epoch: u64,
 }
 
 impl EntityCache {
-    /// Returns an entity by id; `None` if it must be read from the store.
+    /// Returns the cached entity with this id; `None` if it must be read from the store.
     pub(super) fn by_id(&self, id: &str, now: Time) -> Option<EntityRef> {
         self.lock().by_id.get(id).filter(|known| is_younger(known, now, MAX_CACHED_ENTITY_AGE)).cloned()
     }
 
-    /// Returns an entity by alias; `None` if it must be read from the store.
+    /// Returns the cached entity with this alias; `None` if it must be read from the store.
     pub(super) fn by_alias(&self, accessor: &str, name: &str, now: Time) -> Option<EntityRef> {
         let inner = self.lock();
         let id = inner.by_alias.get(&alias_key(accessor, name))?;
@@ -79,13 +80,13 @@ impl EntityCache {
         known.alias_at(accessor).is_some_and(|alias| alias.name == name).then(|| known.clone())
     }
 
-    /// Returns the epoch to pass to [`EntityCache::put`]; taken before the entity is read.
+    /// Returns the current epoch. The caller takes it before it reads an entity, and passes it to [`EntityCache::put`].
     pub(super) fn epoch(&self) -> u64 {
         self.lock().epoch
     }
 
-    /// Caches an entity that was read at `read_at`. If an entity changed since `epoch`, or the cache is full, the
-    /// entity is not cached, and counts as changed.
+    /// Caches an entity that was read at `read_at`. If any entity changed after `epoch` was taken, or the cache is
+    /// full, the entity is not cached, and the returned reference is marked as changed.
     pub(super) fn put(&self, entity: Entity, read_at: Time, epoch: u64) -> EntityRef {
         let mut inner = self.lock();
         if inner.by_id.len() >= MAX_CACHED_ENTITIES {
@@ -95,7 +96,7 @@ impl EntityCache {
         if inner.epoch != epoch || full {
             return EntityRef { entity: Arc::new(entity), read_at, changed: Arc::new(AtomicBool::new(true)) };
         }
-        // Callers that hold the result of an earlier read share the mark.
+        // The flag is shared with callers that hold an earlier read of the same entity.
         let changed = inner.by_id.get(&entity.id[..]).map(|known| Arc::clone(&known.changed)).unwrap_or_default();
         for alias in &entity.aliases {
             inner.by_alias.insert(alias_key(&alias.accessor, &alias.name), entity.id.as_str().into());
@@ -105,7 +106,7 @@ impl EntityCache {
         known
     }
 
-    /// Marks an entity as changed, or possibly changed, and removes it.
+    /// Removes an entity that has changed, or may have changed, and marks it as changed for the callers that hold it.
     pub(super) fn mark_changed(&self, id: &str) {
         let mut inner = self.lock();
         inner.epoch += 1;
@@ -119,7 +120,7 @@ impl EntityCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, EntityCacheState> {
-        // No code panics while it holds the lock, and there are no partial entries.
+        // A poisoned lock can be used: no code panics while it holds the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -180,7 +181,7 @@ mod tests {
         entities.mark_changed("id");
         assert!(first.is_changed() && second.is_changed());
         assert!(entities.by_id("id", START).is_none());
-        // The read began before the change and ended after it.
+        // This read of the entity began before the change and ended after it.
         assert!(entities.put(entity_named("a"), START, epoch).is_changed());
         assert!(entities.by_id("id", START).is_none());
         let third = entities.put(entity_named("b"), START, entities.epoch());

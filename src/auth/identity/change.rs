@@ -1,4 +1,4 @@
-//! Changes of entities by operators.
+//! Creation, changes and deletion of entities by operators.
 
 use std::collections::BTreeMap;
 
@@ -13,24 +13,24 @@ use crate::error::{Error, Result};
 use crate::fields::has_invisible;
 
 const MAX_METADATA_PAIRS: usize = 64;
-/// Maximum total length of all metadata names and values in bytes.
+/// Maximum total length in bytes of all metadata keys and values of an entity or alias.
 const MAX_METADATA_BYTES: usize = 4_096;
 
-/// A change of an entity; `None` keeps a value.
+/// A change of an entity; a field that is `None` keeps its value.
 #[derive(Clone, Debug, Default)]
 pub struct EntityChange {
-    /// Name.
+    /// Name of the entity.
     pub name: Option<String>,
-    /// Metadata, replaced as a whole.
+    /// Metadata of the entity; replaces all earlier metadata.
     pub metadata: Option<BTreeMap<String, String>>,
-    /// Policies, replaced as a whole.
+    /// Names of the entity's policies; replaces the whole list.
     pub policies: Option<Vec<String>>,
-    /// `true` to reject its logins and tokens.
+    /// `true` to reject the logins and tokens of the entity.
     pub disabled: Option<bool>,
 }
 
 impl EntityChange {
-    fn checked(self) -> Result<Self> {
+    fn validated(self) -> Result<Self> {
         let Self { name, metadata, policies, disabled } = self;
         if let Some(pairs) = &metadata {
             check_metadata("metadata", pairs)?;
@@ -40,7 +40,7 @@ impl EntityChange {
         Ok(Self { name, metadata, policies, disabled })
     }
 
-    /// Applies the change. Returns `true` if the entity differs.
+    /// Applies the change to `entity`. Returns `true` if that changed anything.
     fn apply(&self, entity: &mut Entity) -> bool {
         let before = entity.clone();
         if let Some(name) = &self.name {
@@ -53,19 +53,20 @@ impl EntityChange {
             entity.policies.clone_from(policies);
         }
         entity.disabled = self.disabled.unwrap_or(entity.disabled);
-        // A change by an operator makes an entity permanent that a login created.
+        // An entity that a login created becomes permanent when an operator changes it.
         entity.kept_until = None;
         *entity != before
     }
 }
 
 impl Auth {
-    /// Creates an entity with a given or random name, or changes the existing one. Returns the entity if it is new.
+    /// Creates an entity with the given name or a random one, or changes the existing entity with that name. Returns
+    /// the entity if it is new.
     ///
     /// # Errors
-    /// `Invalid` with field and rule.
+    /// `Invalid`, naming the field and its rule; store errors.
     pub async fn entity_write(&self, change: EntityChange) -> Result<Option<EntityRef>> {
-        let change = change.checked()?;
+        let change = change.validated()?;
         let attempt = async || {
             let known = match &change.name {
                 Some(name) => self.read_entity(EntityBy::Name(name.clone())).await?,
@@ -82,9 +83,9 @@ impl Auth {
     /// Changes the entity with this id.
     ///
     /// # Errors
-    /// `Invalid` when the entity does not exist, or with field and rule.
+    /// `Invalid` when the entity does not exist, or naming the field and its rule; store errors.
     pub async fn entity_change(&self, id: &str, change: EntityChange) -> Result<()> {
-        let change = change.checked()?;
+        let change = change.validated()?;
         let attempt = async || {
             let known = self.read_entity(EntityBy::Id(id.to_owned())).await?;
             let known = known.ok_or_else(|| Error::invalid("entity not found from id"))?;
@@ -115,12 +116,14 @@ impl Auth {
         entity.version += 1;
         entity.updated_at = self.clock.now();
         let stored = self.store.commit(vec![AuthWrite::EntityPut(entity.row()?)]).await;
-        // Marked after an error too, because the write may have been stored nevertheless.
+        // The cached entity is marked as changed even if the commit failed, because the store may have committed
+        // nevertheless.
         self.entities.mark_changed(&entity.id);
         stored.map(drop)
     }
 
-    /// Deletes an entity with its aliases; its tokens are then rejected. Returns `true` if it existed.
+    /// Deletes an entity with its aliases. The tokens of the entity are rejected from then on. Returns `true` if the
+    /// entity existed.
     ///
     /// # Errors
     /// Store errors.
@@ -148,7 +151,7 @@ fn validate_entity_name(name: String) -> Result<String> {
     Ok(name)
 }
 
-/// Normalizes policy names. Rejects policies that operators cannot assign.
+/// Normalizes the names of an entity's policies. Rejects policies that operators cannot assign, such as `root`.
 fn validate_entity_policies(names: Vec<String>) -> Result<Vec<String>> {
     let names = normalize_token_policies("policies", names)?;
     match contains(&names, ROOT_POLICY) {

@@ -1,4 +1,4 @@
-//! Entities and aliases: their stored form, and their values for templates.
+//! Entities and aliases: their stored form, and the values with which they fill policy templates.
 
 use std::collections::BTreeMap;
 
@@ -11,53 +11,53 @@ use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::templates::{AliasSelector, IdentitySelector, TemplateValues};
 
-/// A user or machine, independent of the authentication method.
+/// A user or machine, independent of the authentication method with which it logs in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entity {
-    /// UUID.
+    /// Id of the entity, a UUID.
     pub id: String,
-    /// Name in lower case, trimmed.
+    /// Name of the entity, in lower case and trimmed.
     pub name: String,
-    /// Incremented by every change.
+    /// Version of the stored entity, incremented by every change.
     pub version: u64,
-    /// Metadata from operators.
+    /// Metadata that operators have set.
     pub metadata: BTreeMap<String, String>,
-    /// Names of the policies that its tokens have in addition to their own, sorted; never `root`.
+    /// Names of the policies that the entity's tokens have in addition to their own, sorted; never `root`.
     pub policies: Vec<String>,
-    /// `true` if its logins and tokens are rejected.
+    /// `true` if the logins and tokens of the entity are rejected.
     pub disabled: bool,
-    /// Time of creation.
+    /// Time at which the entity was created.
     pub created_at: Time,
-    /// Time of the last change.
+    /// Time at which the entity was last changed.
     pub updated_at: Time,
-    /// Earliest time of removal if it has no token; `None` for never.
+    /// Earliest time at which the sweep may remove the entity if no token uses it; `None` for a permanent entity.
     pub kept_until: Option<Time>,
-    /// Aliases, at most one per mount, sorted by accessor.
+    /// Aliases of the entity, at most one per mount, sorted by the accessor of the mount.
     pub aliases: Vec<Alias>,
 }
 
-/// The name of an entity at one mount.
+/// An alias: the name of an entity at one authentication mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alias {
-    /// UUID.
+    /// Id of the alias, a UUID.
     pub id: String,
-    /// Accessor of the mount.
+    /// Accessor of the mount at which the entity has this name.
     pub accessor: String,
-    /// Name in the spelling of the authentication method.
+    /// Name of the entity at the mount, spelled as the authentication method reports it.
     pub name: String,
-    /// Id of the entity.
+    /// Id of the entity to which the alias belongs.
     pub entity: String,
-    /// Incremented by every change.
+    /// Version of the stored alias, incremented by every change.
     pub version: u64,
-    /// Metadata of the last login.
+    /// Metadata that the authentication method reported at the last login.
     pub metadata: BTreeMap<String, String>,
-    /// Metadata from operators.
+    /// Metadata that operators have set.
     pub custom_metadata: BTreeMap<String, String>,
-    /// Names of the groups of the last login.
+    /// Names of the groups that the authentication method reported at the last login.
     pub groups: Vec<String>,
-    /// Time of creation.
+    /// Time at which the alias was created.
     pub created_at: Time,
-    /// Time of the last change.
+    /// Time at which the alias was last changed.
     pub updated_at: Time,
 }
 
@@ -90,7 +90,7 @@ struct AliasBody {
 }
 
 impl Entity {
-    /// Creates a permanent entity with a random name.
+    /// Creates a permanent entity (`kept_until` is `None`) with a random name.
     pub(super) fn new(now: Time) -> Self {
         Self {
             id: crate::random::uuid(),
@@ -140,7 +140,7 @@ impl Entity {
         })
     }
 
-    /// Returns the alias at the mount with exactly this accessor.
+    /// Returns the entity's alias at the mount with this accessor.
     pub fn alias_at(&self, accessor: &str) -> Option<&Alias> {
         self.aliases.iter().find(|alias| alias.accessor == accessor)
     }
@@ -223,7 +223,7 @@ impl VersionedTemplateValues for Entity {
     }
 }
 
-/// Merges two lists of policy names, sorted and without duplicates.
+/// Merges two lists of policy names into one list that is sorted and without duplicates.
 pub(in crate::auth) fn merge_policy_names(one: &[String], other: &[String]) -> Vec<String> {
     let mut names: Vec<String> = one.iter().chain(other).cloned().collect();
     names.sort();

@@ -1,4 +1,4 @@
-//! Finds entities by login, by token, by key, and in lists.
+//! Finds or creates the entity of a login, and reads entities and aliases for tokens and operators.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,31 +15,32 @@ use crate::error::{Error, Kind, Result};
 use crate::fields::is_control_or_bidi;
 
 const MAX_LOGIN_NAME_BYTES: usize = 1_024;
-/// Minimum lifetime of an entity that a login created.
+/// Time for which an entity that a login created is kept, even if no token uses it.
 const MIN_ENTITY_LIFETIME: Duration = Duration::from_secs(3_600);
-/// A login extends the lifetime of an entity that could be removed within this time, so that the entity exists when the
-/// token is stored.
-const EXTEND_BEFORE_REMOVAL: Duration = Duration::from_secs(600);
+/// If the entity of a login could be removed within this time, the login postpones the removal, so that the entity
+/// exists when the token is stored.
+const MIN_REMAINING_LIFETIME_AT_LOGIN: Duration = Duration::from_secs(600);
 
-/// The identity of a login, as reported by the authentication method.
+/// The identity of a client that logs in, as reported by the authentication method.
 #[derive(Clone, Debug, Default)]
 pub struct LoginAlias {
-    /// Name at the mount, case-sensitive.
+    /// Name of the client at the mount, case-sensitive.
     pub name: String,
-    /// Metadata for templates.
+    /// Metadata of the client, which policy templates can use.
     pub metadata: BTreeMap<String, String>,
-    /// Names of the groups.
+    /// Names of the client's groups.
     pub groups: Vec<String>,
 }
 
 impl Auth {
-    /// Returns the entity of a login, or creates it with its alias in one commit. Updates the alias if the login's
-    /// metadata or groups changed. Concurrent logins on several nodes create one entity.
+    /// Returns the entity of a client that logs in, or creates the entity and its alias in one commit. Updates the
+    /// alias if the login's metadata or groups differ from it. Concurrent first logins on several nodes create only one
+    /// entity.
     ///
     /// # Errors
     /// `Forbidden` when the entity is disabled; `Invalid` for an unusable name; store errors.
-    pub async fn entity_of(&self, mount: &Mount, login: &LoginAlias) -> Result<EntityRef> {
-        // Names come from other systems, where characters such as joiners and soft hyphens are legal.
+    pub async fn entity_of_login(&self, mount: &Mount, login: &LoginAlias) -> Result<EntityRef> {
+        // Names come from other systems, in which invisible characters such as joiners and soft hyphens are legal.
         let usable = (1..=MAX_LOGIN_NAME_BYTES).contains(&login.name.len()) && !login.name.contains(is_control_or_bidi);
         if !usable {
             let rule =
@@ -49,14 +50,15 @@ impl Auth {
         let now = self.clock.now();
         if let Some(known) = self.entities.by_alias(&mount.accessor, &login.name, now) {
             let alias = known.alias_at(&mount.accessor);
-            if alias.is_some_and(|alias| login.matches_alias(alias)) && is_retained(&known, now) {
+            if alias.is_some_and(|alias| login.matches_alias(alias)) && is_retained_during_login(&known, now) {
                 return require_enabled(known);
             }
         }
         retry_on_conflict("identity", async || self.find_or_create_entity(&mount.accessor, login, now).await).await
     }
 
-    /// Tries once to find or create the entity of a login; `Conflict` when a concurrent login was first.
+    /// Makes one attempt to find or create the entity of a login; `Conflict` when a concurrent login created or removed
+    /// it first.
     async fn find_or_create_entity(&self, accessor: &str, login: &LoginAlias, now: Time) -> Result<EntityRef> {
         let by = EntityBy::Alias { accessor: accessor.to_owned(), name: login.name.clone() };
         let Some(known) = self.read_entity(by.clone()).await? else {
@@ -69,7 +71,7 @@ impl Auth {
             return Ok(self.entities.put(entity, now, epoch));
         };
         let known = require_enabled(known)?;
-        let retained = is_retained(&known, now);
+        let retained = is_retained_during_login(&known, now);
         if !retained {
             let keep = AuthWrite::EntityPostpone { id: known.id.clone(), until: now + MIN_ENTITY_LIFETIME };
             if self.store.commit(vec![keep]).await? == [AuthOutcome::Absent] {
@@ -81,7 +83,7 @@ impl Auth {
             let mut alias = login.apply_to_alias(alias.clone(), now);
             alias.version += 1;
             match self.store.commit(vec![AuthWrite::AliasPut(alias.row()?)]).await {
-                // A concurrent login with the same alias was first; its metadata is kept.
+                // A concurrent login with the same alias was faster; the metadata of that login is kept.
                 Err(error) if error.kind() == Kind::Conflict => {}
                 stored => drop(stored?),
             }
@@ -95,14 +97,14 @@ impl Auth {
         require_enabled(again)
     }
 
-    /// Postpones the removal of an entity to `until` at least, for a batch token: the sweep cannot find it, because it
-    /// is not stored.
+    /// Postpones the removal of an entity at least to `until`. Used for batch tokens, which are not stored, so the
+    /// sweep cannot see that they use the entity.
     ///
     /// # Errors
     /// Store errors.
     pub async fn postpone_entity_removal(&self, entity: &EntityRef, until: Time) -> Result<()> {
         if entity.kept_until.is_some_and(|kept| kept < until) {
-            // Twice as long as requested, so that not every such token causes a write.
+            // Postpones for twice the requested time, so that not every batch token of the entity causes a write.
             let until = until.checked_add((until - self.clock.now()).max(time::Duration::ZERO)).unwrap_or(until);
             self.store.commit(vec![AuthWrite::EntityPostpone { id: entity.id.clone(), until }]).await?;
             self.entities.mark_changed(&entity.id);
@@ -110,18 +112,18 @@ impl Auth {
         Ok(())
     }
 
-    /// Returns the entity of a token; `None` for an empty id.
+    /// Returns the entity with the id in a token's record; `None` for an empty id.
     ///
     /// # Errors
-    /// `Forbidden` when it is deleted or disabled; store errors.
+    /// `Forbidden` when the entity is deleted or disabled; store errors.
     pub(crate) async fn enabled_entity(&self, id: &str) -> Result<Option<EntityRef>> {
         self.existing_entity(id).await?.map(require_enabled).transpose()
     }
 
-    /// As [`Auth::enabled_entity`], but returns disabled entities too.
+    /// Returns the entity with this id, as [`Auth::enabled_entity`], but also if it is disabled.
     ///
     /// # Errors
-    /// `Forbidden` when it is deleted; store errors.
+    /// `Forbidden` when the entity is deleted; store errors.
     pub(in crate::auth) async fn existing_entity(&self, id: &str) -> Result<Option<EntityRef>> {
         if id.is_empty() {
             return Ok(None);
@@ -129,7 +131,7 @@ impl Auth {
         self.entity_by_id(id).await?.map(Some).ok_or_else(Error::forbidden)
     }
 
-    /// Returns the policies of an entity; none if the id is empty or the entity is deleted.
+    /// Returns the policy names of an entity; an empty list if the id is empty or the entity is deleted.
     ///
     /// # Errors
     /// Store errors.
@@ -152,7 +154,7 @@ impl Auth {
         Ok(Some(self.entities.put(Entity::of(rows)?, now, epoch)))
     }
 
-    /// Reads an entity from the store.
+    /// Reads an entity from the store, without using the cache.
     ///
     /// # Errors
     /// Store errors.
@@ -160,7 +162,7 @@ impl Auth {
         Ok(self.read_entity(by).await?.map(|known| known.entity()))
     }
 
-    /// Reads an alias by its id.
+    /// Reads an alias by its id from the store.
     ///
     /// # Errors
     /// Store errors.
@@ -169,7 +171,7 @@ impl Auth {
         Ok(entity.and_then(|entity| entity.aliases.iter().find(|alias| alias.id == id).cloned()))
     }
 
-    /// Returns a page of all entities.
+    /// Returns one page of the list of all entities.
     ///
     /// # Errors
     /// Store errors.
@@ -177,7 +179,7 @@ impl Auth {
         self.store.entities(page).await
     }
 
-    /// Returns up to `limit` aliases after the id `after`, sorted by id.
+    /// Returns up to `limit` aliases whose ids sort after `after`, sorted by id.
     ///
     /// # Errors
     /// Store errors.
@@ -199,9 +201,9 @@ impl LoginAlias {
     }
 }
 
-/// `true` if the entity is not removed soon.
-fn is_retained(entity: &Entity, now: Time) -> bool {
-    entity.kept_until.is_none_or(|until| now + EXTEND_BEFORE_REMOVAL <= until)
+/// `true` if the entity cannot be removed within the next [`MIN_REMAINING_LIFETIME_AT_LOGIN`].
+fn is_retained_during_login(entity: &Entity, now: Time) -> bool {
+    entity.kept_until.is_none_or(|until| now + MIN_REMAINING_LIFETIME_AT_LOGIN <= until)
 }
 
 fn require_enabled(entity: EntityRef) -> Result<EntityRef> {

@@ -1,7 +1,7 @@
-//! Removal of entities that only a login created and that have no token.
+//! Removal of entities that a login created, no operator changed, and no token uses.
 //!
-//! An index finds the entities whose `kept_until` is due. An entity that has tokens is checked again when the last
-//! token ends. Tokens that are not stored postpone the check until they end ([`Auth::postpone_entity_removal`]).
+//! An index finds the entities whose `kept_until` has passed. An entity that still has tokens is checked again later.
+//! Batch tokens are not stored, so they postpone the check until they end ([`Auth::postpone_entity_removal`]).
 
 use std::time::Duration;
 
@@ -9,29 +9,31 @@ use crate::auth::Auth;
 use crate::auth::store::{AuthOutcome, AuthWrite};
 use crate::error::Result;
 
-/// Entities checked in one step.
-const ENTITIES_PER_STEP: u32 = 200;
-/// Steps of one sweep.
-const STEPS_PER_SWEEP: u32 = 20;
-/// Minimum time until an entity with tokens is checked again.
-const RECHECK_INTERVAL: Duration = Duration::from_secs(3_600);
-/// Allowance for tokens that are being stored, and for clocks that differ.
-const REMOVAL_GRACE: Duration = Duration::from_secs(300);
+/// Maximum number of entities checked in one commit of a sweep.
+const MAX_ENTITIES_PER_COMMIT: u32 = 200;
+/// Maximum number of commits of one sweep.
+const MAX_COMMITS_PER_SWEEP: u32 = 20;
+/// Time until an entity that still has tokens is checked again.
+const ENTITY_RECHECK_INTERVAL: Duration = Duration::from_secs(3_600);
+/// Time that an entity stays beyond its `kept_until`, because its token may be in the course of being stored, and
+/// clocks of nodes may differ.
+const ENTITY_REMOVAL_GRACE: Duration = Duration::from_secs(300);
 
 impl Auth {
-    /// Removes unused entities in small batches. Called periodically; safe to cancel.
+    /// Removes unused entities in small batches. Called periodically; safe to cancel at any await point.
     pub(crate) async fn sweep_entities(&self) -> Result<()> {
         let now = self.clock.synchronized_now()?;
         self.entities.prune(now);
-        for _ in 0..STEPS_PER_SWEEP {
+        for _ in 0..MAX_COMMITS_PER_SWEEP {
             let step = AuthWrite::EntitySweep {
-                now: now - REMOVAL_GRACE,
-                again: now + RECHECK_INTERVAL,
-                limit: ENTITIES_PER_STEP,
+                now: now - ENTITY_REMOVAL_GRACE,
+                again: now + ENTITY_RECHECK_INTERVAL,
+                limit: MAX_ENTITIES_PER_COMMIT,
             };
             match self.store.commit(vec![step]).await?.as_slice() {
-                // Removed entities had no token, so no caller holds them and the cache needs no mark.
-                [AuthOutcome::Swept(looked)] if *looked == ENTITIES_PER_STEP => {}
+                // The removed entities had no token, so no cached caller refers to them and the cache needs no change
+                // mark.
+                [AuthOutcome::Swept(looked)] if *looked == MAX_ENTITIES_PER_COMMIT => {}
                 _ => break,
             }
         }

@@ -1,9 +1,9 @@
 //! The authentication method `approle`: machines present a role id and a secret id.
 //!
-//! A role has the settings for the tokens of its logins. A login names the role by its role id, which is unique within
-//! the mount. The server or the operator chooses the text of a secret id; each has its own expiry, number of uses and
-//! networks. A role may have many secret ids, so each is a row of the store. It is found by a keyed hash of the text;
-//! the text is not stored.
+//! A role contains the settings for the tokens that its logins receive. A login names the role by its role id, which is
+//! unique within the mount. A secret id is a random text, or one that an operator chooses, with its own expiry, number
+//! of uses and networks. A role may have many secret ids, so each is a row of the store. The row contains a keyed hash
+//! of the secret id, by which a login finds it, and not its text.
 
 mod login;
 mod method;

@@ -1,9 +1,9 @@
-//! The authentication method `cloudb`: identities of one cloud provider.
+//! The authentication method `cloudb`: clients log in with an identity at one cloud provider.
 //!
-//! A client presents a token that the provider's directory signed for this service. Its claims identify the client. A
-//! role may also require that the client runs on a resource of the provider, which the claims and the provider's API
-//! must prove (`proof`). Only version 1 tokens of the directory are accepted: their issuer is the one in its discovery
-//! document. `login` has the steps of a login in order.
+//! A client presents a token that the provider's directory signed for this service. The claims of the token identify
+//! the client. A role may also require that the client runs on a certain resource of the provider, such as a virtual
+//! machine, which the claims and the provider's API must prove (`proof`). Only version 1 tokens of the directory are
+//! accepted: their issuer is the one in its discovery document. `login` has the steps of a login in order.
 
 mod arm_id;
 mod bounds;

@@ -1,4 +1,4 @@
-//! Changes of a method's configuration: one document per mount, written by compare-and-set.
+//! Changes of an authentication method's configuration: one document per mount, written by compare-and-set.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,8 +9,8 @@ use crate::auth::store::AuthWrite;
 use crate::documents::{DocumentKey, DocumentWrite};
 use crate::error::{Error, Result, Warnings};
 
-/// A random id for each write of a configuration. Cached data, such as an issuer's keys, belongs to one write. So an
-/// operator can drop a withdrawn key by writing the same configuration again.
+/// A random id for each write of a configuration. Cached data, such as an issuer's keys, is used only with the write
+/// for which it was fetched. So an operator can drop a withdrawn key by writing the same configuration again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ConfigWriteId(u64);
 
@@ -21,8 +21,8 @@ impl ConfigWriteId {
 }
 
 impl<M: AuthMethod> MethodMount<M> {
-    /// Writes the configuration that `merge` derives from the current one, and returns its warnings. `merge` is called
-    /// again after a conflict with another node.
+    /// Stores the configuration that `merge` derives from the current one, and returns the warnings of `merge`. Calls
+    /// `merge` again after a conflict with another node.
     ///
     /// # Errors
     /// The errors of `merge` and [`AuthMethod::derive`]; store errors.
@@ -44,7 +44,7 @@ impl<M: AuthMethod> MethodMount<M> {
         self.change(plan).await
     }
 
-    /// Deletes the configuration. Returns `true` if there was one.
+    /// Deletes the configuration of the mount. Returns `true` if there was one.
     ///
     /// # Errors
     /// Store errors.

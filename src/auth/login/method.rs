@@ -1,4 +1,4 @@
-//! The interface of authentication methods, and the view of a mount's stored state.
+//! The interface of authentication methods, and the in-memory view of a mount's configuration and roles.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -10,20 +10,21 @@ use crate::documents::{Document, MountId};
 use crate::error::Result;
 use crate::fields::{Fields, MAX_NAME_LEN};
 
-/// Kind of the documents of roles, which are named after the role.
+/// Kind of the stored documents of roles; a document is named after its role.
 pub(super) const ROLE_DOCUMENT_KIND: &str = "role";
-/// Kind and name of the configuration document.
+/// Kind and name of the stored configuration document of a mount.
 pub(super) const CONFIG_DOCUMENT: (&str, &str) = ("config", "method");
 
-/// An authentication method.
+/// An authentication method: the types of its configuration and roles, and its code for changes and logins.
 pub(crate) trait AuthMethod: Sized + Send + Sync + 'static {
-    /// Stored configuration; `()` for a method without one.
+    /// The stored configuration of a mount; `()` for a method without configuration.
     type Config: Serialize + DeserializeOwned + Send + Sync + 'static;
     type Role: MethodRole;
-    /// State derived from configuration and roles after each change: indexes, parsed keys, caches.
+    /// Data that [`AuthMethod::derive`] computes from configuration and roles after each change: indexes, parsed keys,
+    /// caches.
     type Derived: Send + Sync + 'static;
 
-    /// Derives the state. Parts of the view `before` may be reused.
+    /// Computes the derived data of a new view. May reuse data of the view `before` the change.
     ///
     /// # Errors
     /// `Invalid` for unusable configuration or roles; the change is then rejected.
@@ -33,8 +34,8 @@ pub(crate) trait AuthMethod: Sized + Send + Sync + 'static {
         before: Option<&MethodView<Self>>,
     ) -> Result<Self::Derived>;
 
-    /// Returns the writes to commit together with a role's document. `before` and `after` are the role before and after
-    /// the change; `None` if it does not exist.
+    /// Returns the writes to commit together with the document of the role `_name`. The role changes from `_before` to
+    /// `_after`; `None` if it does not exist.
     fn accompanying_writes(
         _mount: MountId,
         _name: &str,
@@ -44,13 +45,14 @@ pub(crate) trait AuthMethod: Sized + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Returns the role name of a login, as far as the request determines it. The role may not exist.
+    /// Returns the role that a login request names; `None` if the request does not determine it. The role may not
+    /// exist.
     fn login_role_name(_view: &MethodView<Self>, sent: &Fields) -> Option<String> {
         sent.text_within("role", MAX_NAME_LEN).ok().flatten()
     }
 }
 
-/// An immutable snapshot of a mount's stored state.
+/// An immutable snapshot of a mount's configuration and roles, with the data derived from them.
 pub(crate) struct MethodView<M: AuthMethod> {
     pub(super) config: Option<Versioned<M::Config>>,
     pub(super) roles: Roles<M::Role>,
@@ -75,13 +77,13 @@ impl<M: AuthMethod> MethodView<M> {
         Self::new(config, roles, Some(before))
     }
 
-    /// Returns the next view, with a role replaced or, for `None`, removed.
+    /// Returns a view in which the role `folded` is replaced or, for `None`, removed.
     pub(super) fn with_role(&self, folded: &str, role: Option<Versioned<M::Role>>) -> Result<Self> {
-        Self::new(self.config.clone(), self.roles.with(folded, role), Some(self))
+        Self::new(self.config.clone(), self.roles.with_role(folded, role), Some(self))
     }
 
     pub(super) fn with_config(&self, config: Option<Versioned<M::Config>>) -> Result<Self> {
-        Self::new(config, self.roles.unchanged(), Some(self))
+        Self::new(config, self.roles.cloned(), Some(self))
     }
 
     fn new(config: Option<Versioned<M::Config>>, roles: Roles<M::Role>, before: Option<&Self>) -> Result<Self> {
@@ -89,7 +91,7 @@ impl<M: AuthMethod> MethodView<M> {
         Ok(Self { config, roles, derived })
     }
 
-    /// The configuration; `None` if none was written.
+    /// The configuration of the mount; `None` if none was written.
     pub(crate) fn config(&self) -> Option<&M::Config> {
         self.config.as_ref().map(|config| &*config.value)
     }

@@ -1,4 +1,4 @@
-//! An open mount of an authentication method: its view, and the only code that changes it.
+//! An open mount of an authentication method: holds its view, and is the only code that replaces it.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -16,55 +16,55 @@ use crate::error::{Error, Kind, Result};
 use crate::fair_queue::{self, FairSemaphore};
 use crate::fields::Fields;
 
-/// An open mount of the method `M`.
+/// An open mount of the authentication method `M`.
 pub(crate) struct MethodMount<M: AuthMethod> {
     mount: MountId,
     store: Arc<dyn AuthStore>,
     view: ArcSwap<MethodView<M>>,
     /// Held during a change, so that changes run one at a time.
-    writing: FairSemaphore,
-    /// `true` after a failed write that may be stored, until the state is reloaded. Changes only while `writing` is
-    /// held.
+    write_lock: FairSemaphore,
+    /// `true` after a write failed that the store may nevertheless have committed, until the state is reloaded. Changes
+    /// only while `write_lock` is held.
     write_outcome_unknown: AtomicBool,
 }
 
-/// An open mount of any method.
+/// An open mount of any authentication method, for code that does not depend on the method.
 pub(crate) trait AnyMethodMount: Send + Sync {
-    /// Reloads and publishes the stored state.
+    /// Reloads the configuration and roles from the store, and publishes them as a new view.
     fn reload(&self) -> BoxFuture<'_, Result<()>>;
 
-    /// Reloads and publishes the stored state if the outcome of an earlier write is unknown.
-    fn catch_up(&self) -> BoxFuture<'_, Result<()>>;
+    /// Reloads as [`AnyMethodMount::reload`] if an earlier write failed with an unknown outcome.
+    fn reload_after_unknown_write(&self) -> BoxFuture<'_, Result<()>>;
 
-    /// Returns the token settings of a role; `None` if it does not exist.
+    /// Returns the token settings of a role; `None` if the role does not exist.
     fn terms(&self, role: &str) -> Option<TokenTerms>;
 
-    /// Returns the role name of a login, as far as the request determines it.
+    /// Returns the role that a login request names; `None` if the request does not determine it.
     fn login_role_name(&self, sent: &Fields) -> Option<String>;
 
-    /// Publishes an empty view, because the mount was disabled.
+    /// Publishes an empty view, because the mount was disabled; logins fail from then on.
     fn close(&self);
 
-    /// Converts to `Any`, for downcasting to the method's type.
+    /// Converts the mount to `Any`, for downcasting to the method's type.
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
-/// Result of planning a change on a view.
+/// A planned change of a mount, computed from its current view. `T` is the result for the caller of the change.
 pub(super) enum MethodChangePlan<M: AuthMethod, T> {
-    /// Nothing to change; the result for the caller.
+    /// The view already has the requested state, so nothing is written.
     Unchanged(T),
-    /// The writes of one commit, the next view, and the result for the caller.
+    /// The writes to commit together, the view to publish after the commit, and the result.
     Write(Vec<AuthWrite>, MethodView<M>, T),
 }
 
 impl<M: AuthMethod> MethodMount<M> {
     pub(super) fn new(mount: MountId, store: Arc<dyn AuthStore>) -> Result<Self> {
         let view = ArcSwap::from_pointee(MethodView::empty()?);
-        let writing = FairSemaphore::new(1);
-        Ok(Self { mount, store, view, writing, write_outcome_unknown: AtomicBool::new(false) })
+        let write_lock = FairSemaphore::new(1);
+        Ok(Self { mount, store, view, write_lock, write_outcome_unknown: AtomicBool::new(false) })
     }
 
-    /// Returns the current view.
+    /// Returns the current view of the mount.
     pub(crate) fn view(&self) -> Arc<MethodView<M>> {
         self.view.load_full()
     }
@@ -73,16 +73,16 @@ impl<M: AuthMethod> MethodMount<M> {
         self.mount
     }
 
-    /// The store, for rows that are not part of the view.
+    /// The store, for rows that are not part of the view, such as secret ids.
     pub(super) fn store(&self) -> &dyn AuthStore {
         &*self.store
     }
 
-    /// Plans a change, commits it and publishes the next view. After a conflict with another node it starts again. If
-    /// the plan finds nothing to do, or a conflict, it is repeated once on freshly loaded state, since another node may
-    /// have made a change that this node does not know of.
+    /// Plans a change, commits it and publishes the next view. Starts again after a conflict with another node. If the
+    /// plan changes nothing or fails with a conflict, `plan` is called once more on freshly loaded state, because this
+    /// node's view may lack a change by another node.
     pub(super) async fn change<T>(&self, plan: impl Fn(&MethodView<M>) -> Result<MethodChangePlan<M, T>>) -> Result<T> {
-        let _one_writer = self.writing.acquire_bounded(TOO_MANY_CHANGES).await?;
+        let _one_writer = self.write_lock.acquire_bounded(TOO_MANY_CHANGES).await?;
         let attempt = async || {
             if self.write_outcome_unknown.load(Ordering::Relaxed) {
                 self.reload_locked().await?;
@@ -108,16 +108,17 @@ impl<M: AuthMethod> MethodMount<M> {
             self.view.store(Arc::new(next));
             return Ok(());
         };
-        self.recheck(&error).await;
+        self.reload_after_failed_write(&error).await;
         Err(error)
     }
 
-    /// Handles a failed write: it may have been stored nevertheless, or another node may have changed the state first.
-    async fn recheck(&self, error: &Error) {
+    /// Reloads the view after a failed write, because the store may have committed the write nevertheless, or another
+    /// node may have changed the state first.
+    async fn reload_after_failed_write(&self, error: &Error) {
         let is_behind = match error.kind() {
             // `Busy` means that the store did not accept the write, so nothing has changed.
             Kind::Busy => return,
-            // Only the next attempt reloads the state, so that the state is as recent as possible.
+            // The next attempt reloads the state, so that it plans on the most recent state.
             Kind::Conflict => true,
             _ => self.reload_locked().await.is_err(),
         };
@@ -127,7 +128,7 @@ impl<M: AuthMethod> MethodMount<M> {
     async fn reload_locked(&self) -> Result<()> {
         let mut documents = self.store.documents_of(self.mount, ROLE_DOCUMENT_KIND).await?;
         documents.extend(self.store.documents_of(self.mount, CONFIG_DOCUMENT.0).await?);
-        // A parse error names its document already. Any other error is about the configuration.
+        // A parse error already names its document. Any other error is about the configuration document.
         let next = MethodView::load(&documents, &self.view()).map_err(|error| match error.kind() {
             Kind::Internal => error,
             _ => unreadable_document(self.mount, CONFIG_DOCUMENT.0, CONFIG_DOCUMENT.1, error.text()),
@@ -138,7 +139,7 @@ impl<M: AuthMethod> MethodMount<M> {
     }
 
     pub(super) async fn reload(&self) -> Result<()> {
-        let _one_writer = self.writing.acquire(fair_queue::QueueCaller::SERVER.caller_id()).await;
+        let _one_writer = self.write_lock.acquire(fair_queue::QueueCaller::SERVER.caller_id()).await;
         self.reload_locked().await
     }
 }
@@ -148,7 +149,7 @@ impl<M: AuthMethod> AnyMethodMount for MethodMount<M> {
         Self::reload(self).boxed()
     }
 
-    fn catch_up(&self) -> BoxFuture<'_, Result<()>> {
+    fn reload_after_unknown_write(&self) -> BoxFuture<'_, Result<()>> {
         let behind = self.write_outcome_unknown.load(Ordering::Relaxed);
         async move { if behind { Self::reload(self).await } else { Ok(()) } }.boxed()
     }
@@ -172,7 +173,7 @@ impl<M: AuthMethod> AnyMethodMount for MethodMount<M> {
     }
 }
 
-/// Converts a conflict with the current stored state to `Invalid`, because a retry cannot resolve it.
+/// Converts `Conflict` to `Invalid`: the change contradicts the current stored state, so a retry cannot succeed.
 fn conflict_as_invalid(error: Error) -> Error {
     match error.kind() {
         Kind::Conflict => Error::invalid(error.text().to_owned()),

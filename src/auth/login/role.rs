@@ -1,4 +1,4 @@
-//! Roles of authentication methods: documents with token settings.
+//! Roles of authentication methods: stored documents with the settings of tokens.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use crate::auth::token::TokenTerms;
 use crate::documents::Document;
 use crate::error::Result;
 
-/// Maximum number of roles of a mount. All of them are in memory.
+/// Maximum number of roles of a mount. Every node holds all roles in memory.
 pub(crate) const MAX_ROLES_PER_MOUNT: usize = 10_000;
 
-/// A stored role of a method.
+/// A stored role of an authentication method.
 pub(crate) trait MethodRole: Serialize + DeserializeOwned + Send + Sync + 'static {
-    /// Settings of its tokens.
+    /// Settings of the tokens that logins with the role receive.
     fn terms(&self) -> &TokenTerms;
 }
 
-/// Returns the stored form of a role's name: lower case.
+/// Returns the name under which a role is stored: in lower case.
 pub(crate) fn fold_role_name(name: &str) -> String {
     lower(name).into_owned()
 }
 
-/// A stored value and its version.
+/// A configuration or role with the version of its stored document.
 pub(crate) struct Versioned<T> {
     pub(super) value: Arc<T>,
     pub(super) version: u64,
@@ -56,15 +56,15 @@ impl<R> Default for Roles<R> {
 impl<R> Roles<R> {
     /// Finds a role by its name, in any letter case.
     pub(crate) fn get(&self, name: &str) -> Option<&Arc<R>> {
-        self.stored(&fold_role_name(name)).map(|stored| &stored.value)
+        self.versioned_role(&fold_role_name(name)).map(|stored| &stored.value)
     }
 
-    /// Returns the names in byte order.
+    /// Returns the names of all roles in byte order.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(|name| &**name)
     }
 
-    /// Returns names and roles in byte order of the names.
+    /// Returns all roles with their names, in byte order of the names.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &R)> {
         self.0.iter().map(|(name, stored)| (name, &*stored.value))
     }
@@ -73,7 +73,7 @@ impl<R> Roles<R> {
         self.0.len()
     }
 
-    pub(super) fn stored(&self, folded: &str) -> Option<&Versioned<R>> {
+    pub(super) fn versioned_role(&self, folded: &str) -> Option<&Versioned<R>> {
         self.0.get(folded)
     }
 
@@ -81,12 +81,12 @@ impl<R> Roles<R> {
         self.0.insert(folded.into(), role);
     }
 
-    pub(super) fn unchanged(&self) -> Self {
+    pub(super) fn cloned(&self) -> Self {
         Self(self.0.clone())
     }
 
-    /// Returns a copy with a role replaced or, for `None`, removed.
-    pub(super) fn with(&self, folded: &str, role: Option<Versioned<R>>) -> Self {
+    /// Returns a copy in which the role `folded` is replaced or, for `None`, removed.
+    pub(super) fn with_role(&self, folded: &str, role: Option<Versioned<R>>) -> Self {
         let mut roles = self.0.clone();
         match role {
             Some(role) => drop(roles.insert(folded.into(), role)),

@@ -1,4 +1,4 @@
-//! Changes of roles: documents of a mount, written by compare-and-set.
+//! Changes of roles: stored documents of a mount, written by compare-and-set.
 
 use super::method::{AuthMethod, MethodView, ROLE_DOCUMENT_KIND};
 use super::method_mount::{MethodChangePlan, MethodMount};
@@ -8,8 +8,8 @@ use crate::documents::{DocumentKey, DocumentWrite};
 use crate::error::{Error, Result, Warnings};
 
 impl<M: AuthMethod> MethodMount<M> {
-    /// Writes the role that `merge` derives from the current one, and returns its warnings. `merge` is called again
-    /// after a conflict with another node.
+    /// Stores the role that `merge` derives from the current one, and returns the warnings of `merge`. Calls `merge`
+    /// again after a conflict with another node.
     ///
     /// # Errors
     /// The errors of `merge`; `Invalid` for too many roles; store errors.
@@ -20,7 +20,7 @@ impl<M: AuthMethod> MethodMount<M> {
     ) -> Result<Warnings> {
         let name = fold_role_name(name);
         let plan = |view: &MethodView<M>| {
-            let known = view.roles.stored(&name);
+            let known = view.roles.versioned_role(&name);
             let (role, warnings) = merge(view, known.map(|known| &*known.value))?;
             if known.is_none() && view.roles.len() >= MAX_ROLES_PER_MOUNT {
                 return Err(Error::invalid(format!(
@@ -44,7 +44,7 @@ impl<M: AuthMethod> MethodMount<M> {
     pub(crate) async fn delete_role(&self, name: &str) -> Result<bool> {
         let name = fold_role_name(name);
         let plan = |view: &MethodView<M>| {
-            let Some(known) = view.roles.stored(&name) else { return Ok(MethodChangePlan::Unchanged(false)) };
+            let Some(known) = view.roles.versioned_role(&name) else { return Ok(MethodChangePlan::Unchanged(false)) };
             let mut unit = vec![self.role_write(&name, known.version, None)];
             unit.extend(M::accompanying_writes(self.mount(), &name, Some(&known.value), None));
             Ok(MethodChangePlan::Write(unit, view.with_role(&name, None)?, true))

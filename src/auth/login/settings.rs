@@ -1,4 +1,4 @@
-//! Server settings for authentication methods. Requests cannot change them.
+//! Server settings for authentication methods. API requests cannot change them.
 
 use super::cloudb::{CloudbFallback, CloudbSettings};
 use crate::outbound::EgressPolicy;
@@ -6,14 +6,14 @@ use crate::outbound::EgressPolicy;
 /// Settings for all mounts of authentication methods.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct LoginSettings {
-    /// The network addresses to which the URLs in a mount's configuration may lead.
+    /// The network addresses to which this server may connect for URLs in a mount's configuration.
     pub reach: EgressPolicy,
-    /// Settings of `cloudb`.
+    /// Settings for mounts of the method `cloudb`.
     pub cloudb: CloudbSettings,
 }
 
 impl LoginSettings {
-    /// Adds defaults from the provider's environment variables.
+    /// Returns the settings with the defaults of `cloudb` read from the cloud provider's environment variables.
     #[must_use]
     pub fn with_environment(self) -> Self {
         Self { cloudb: CloudbSettings { fallback: CloudbFallback::from_environment(), ..self.cloudb }, ..self }

@@ -1,4 +1,4 @@
-//! Mounts of methods on one store, shared by several nodes.
+//! Tests of authentication mounts on one store that several nodes share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,16 +97,16 @@ async fn view_stays_during_an_outage_and_catches_up_afterwards() {
     let (a, b, store) = two_nodes().await;
     write_role(&a, "web", |role| role.secret_id_num_uses = 1).await.unwrap();
     b.reload().await.unwrap();
-    store.switch_off(true);
+    store.set_unavailable(true);
     assert_eq!(write_role(&a, "web", |role| role.secret_id_num_uses = 2).await.unwrap_err().kind(), Kind::Unavailable);
     assert_eq!(secret_id_num_uses(&a, "web"), Some(1));
-    assert_eq!(a.catch_up().await.unwrap_err().kind(), Kind::Unavailable);
-    store.switch_off(false);
+    assert_eq!(a.reload_after_unknown_write().await.unwrap_err().kind(), Kind::Unavailable);
+    store.set_unavailable(false);
     write_role(&b, "web", |role| role.secret_id_num_uses = 3).await.unwrap();
-    a.catch_up().await.unwrap();
+    a.reload_after_unknown_write().await.unwrap();
     assert_eq!(secret_id_num_uses(&a, "web"), Some(3), "it was behind");
     write_role(&b, "web", |role| role.secret_id_num_uses = 4).await.unwrap();
-    a.catch_up().await.unwrap();
+    a.reload_after_unknown_write().await.unwrap();
     assert_eq!(secret_id_num_uses(&a, "web"), Some(3), "not behind any more, and left to the follower");
 }
 

@@ -23,7 +23,7 @@ use crate::error::Result;
 use crate::jose::CompactJws;
 use crate::outbound::Outbound;
 
-/// Verifies the tokens of one issuer.
+/// Verifies the tokens of one issuer, with configured or published keys.
 pub(in crate::auth) struct JwtVerifier {
     keys: VerifierKeys,
     clock: Clock,
@@ -43,7 +43,7 @@ impl JwtVerifier {
         Ok(Self { keys: VerifierKeys::Configured(KeySet::configured(field, keys)?), clock })
     }
 
-    /// Creates a verifier with published keys, without sending a request; `method` is the prefix of messages.
+    /// Creates a verifier that fetches the keys from `source` when it needs them; `method` is the prefix of messages.
     pub(in crate::auth) fn published(
         source: KeySetSource,
         outbound: Outbound,
@@ -53,7 +53,7 @@ impl JwtVerifier {
         Self { keys: VerifierKeys::Published(KeySetCache::new(source, outbound, method, clock.clone())), clock }
     }
 
-    /// Checks that keys are cached or can be fetched.
+    /// Checks that the issuer's keys are cached or can be fetched.
     ///
     /// # Errors
     /// `Unavailable` with the reason.
@@ -76,9 +76,10 @@ impl JwtVerifier {
                 let mut cached = cache.usable_keys().await?;
                 let mut outcome = cached.keys.verify(token, &header, rules.needs_kid);
                 if outcome != SignatureOutcome::Verified {
-                    // The issuer may have rotated its keys.
-                    let newer = match (outcome, cache.newer_than(&cached).await) {
-                        // The key is known, so its result counts even if the issuer is unavailable.
+                    // The issuer may have rotated its keys, so newer keys are tried.
+                    let newer = match (outcome, cache.key_set_newer_than(&cached).await) {
+                        // The signature does not match a known key, so the token is rejected even if the issuer is
+                        // unavailable.
                         (SignatureOutcome::Invalid, Err(_)) => None,
                         (_, newer) => newer?,
                     };
@@ -100,6 +101,6 @@ impl JwtVerifier {
         let claims = token
             .payload()
             .ok_or_else(|| forbidden("the token's claims are not a JSON object without duplicate members"))?;
-        VerifiedClaims::checked(claims, rules, issuer.as_deref(), self.clock.now())
+        VerifiedClaims::validated(claims, rules, issuer.as_deref(), self.clock.now())
     }
 }

@@ -1,8 +1,8 @@
 //! Enabling, tuning and disabling mounts.
 //!
-//! Changes on this node run one at a time. Between nodes, a commit fails if the version of the stored document has
-//! changed. A change is stored, then published, then acknowledged. [`mounts`](crate::mounts) calls this module and
-//! opens and closes engines.
+//! Changes on this node run one at a time. A commit fails if another node has changed the stored document since it was
+//! read. A change is committed, then published in the mount table, then acknowledged to the client.
+//! [`mounts`](crate::mounts) calls this module and opens and closes engines.
 
 use std::sync::Arc;
 
@@ -18,17 +18,18 @@ use crate::error::{Error, Result};
 use crate::fields::Fields;
 use crate::telemetry;
 
-/// Kind of the stored documents, which are named after the mount's path.
+/// Kind of the stored documents of mounts; a document is named after the mount's path.
 const MOUNT_DOCUMENT_KIND: &str = "mount";
 
-/// Name of the document whose version orders two kinds of changes across nodes: enabling mounts at different paths, and
-/// changing a mount's list of managed keys while a key is deleted.
+/// Name of a document that some changes write, so that two nodes cannot make them concurrently: enabling or moving a
+/// mount, changing a mount's list of managed keys, and deleting a managed key. The second of two concurrent changes
+/// fails with a conflict on this document, and is checked again.
 const MOUNT_ORDER_DOCUMENT: &str = "mount-order";
 
 const MAX_MOUNT_PATH_BYTES: usize = 128;
 
 /// Paths below which no secret engine can be mounted.
-pub(super) const RESERVED_PATHS: [&str; 5] = ["auth/", "cubbyhole/", "identity/", "sys/", "audit/"];
+pub(super) const RESERVED_MOUNT_PATHS: [&str; 5] = ["auth/", "cubbyhole/", "identity/", "sys/", "audit/"];
 
 /// Returns the canonical path of a secret engine, without the trailing slash.
 ///
@@ -49,9 +50,9 @@ fn canonical_engine_path(path: &str) -> Result<String> {
     }
 }
 
-/// Returns the reserved path that `path` lies at or below.
+/// Returns the reserved path that contains `path`; `None` if there is none.
 fn find_reserved_path(path: &str) -> Option<&'static str> {
-    RESERVED_PATHS.into_iter().find(|reserved| path.starts_with(reserved))
+    RESERVED_MOUNT_PATHS.into_iter().find(|reserved| path.starts_with(reserved))
 }
 
 impl Auth {
@@ -60,7 +61,8 @@ impl Auth {
         self.mounts.load_full()
     }
 
-    /// Mounts a secret engine with the fields `type`, `description`, `config`, `options` and the boolean settings.
+    /// Mounts a secret engine at `path`, with the fields `type`, `description`, `config`, `options` and the boolean
+    /// settings.
     ///
     /// # Errors
     /// `Invalid` with the violated rule.
@@ -71,10 +73,10 @@ impl Auth {
     }
 
     /// Mounts an authentication method at `auth/<path>`, with the fields of [`Auth::mount_enable`]. `known_as` is an
-    /// alternative name of its type, stored for the clients that use it.
+    /// alternative name of the method, stored for the clients that use it.
     ///
     /// # Errors
-    /// As for [`Auth::mount_enable`].
+    /// As [`Auth::mount_enable`].
     pub async fn auth_enable(&self, path: &str, fields: &Fields, known_as: Option<&str>) -> Result<Arc<Mount>> {
         let path = format!("auth/{}", canonical_path(path)?);
         let kind = parse_kind(fields)?;
@@ -94,7 +96,7 @@ impl Auth {
                 return Err(Error::invalid(format!("mount type of \"{}\" is not mountable", kind.name())));
             }
             _ => {
-                // Truncated, so that the response does not grow with the request.
+                // The quoted type is truncated, so that the response does not grow with the request.
                 let begin: String = kind.name().chars().take(64).collect();
                 return Err(Error::invalid(format!("unknown mount type: {begin:?}")));
             }
@@ -117,8 +119,8 @@ impl Auth {
         mount.apply_settings(&settings)?;
         let _one_writer = self.write_permit().await?;
         let attempt = async || {
-            // Read before the table, so that a mount enabled in between makes this attempt fail.
-            let order = self.order_write().await?;
+            // The order document is read before the table, so that a mount enabled in between makes this attempt fail.
+            let order = self.mount_order_write().await?;
             self.reload_mounts().await?;
             check_path_free(&self.mounts(), &path)?;
             let document = AuthWrite::Document(mount_document(&mount, 0)?);
@@ -144,19 +146,21 @@ impl Auth {
             }
             let mut unit = vec![AuthWrite::Document(mount_document(&mount, version)?)];
             if mount.allowed_managed_keys != known.allowed_managed_keys {
-                // Makes a concurrent deletion of a managed key check its users again.
-                unit.push(AuthWrite::Document(self.order_write().await?));
+                // If another request deletes a managed key concurrently, it conflicts on this document and checks the
+                // lists again.
+                unit.push(AuthWrite::Document(self.mount_order_write().await?));
             }
             self.commit_mount(unit, &known.path, Some(mount)).await
         };
         retry_on_conflict(format_args!("path {path}"), attempt).await
     }
 
-    /// Unmounts a secret engine and deletes everything that it stored; `None` if there is none.
+    /// Unmounts a secret engine and deletes everything that the engine stored. Returns the former mount; `None` if
+    /// there is none at `path`.
     ///
     /// # Errors
-    /// `Invalid` for a built-in mount and for a reserved path: a token that may unmount secret engines must not thereby
-    /// disable authentication methods.
+    /// `Invalid` for a built-in mount and for a reserved path: the right to unmount secret engines must not include the
+    /// right to disable authentication methods.
     pub async fn mount_disable(&self, path: &str) -> Result<Option<Arc<Mount>>> {
         let path = format!("{}/", path.trim_matches('/'));
         let refusal = format!("cannot unmount \"{path}\": reserved for the system");
@@ -166,7 +170,7 @@ impl Auth {
         self.disable(&path, &refusal).await
     }
 
-    /// Disables the authentication method at `auth/<path>`; `None` if there is none.
+    /// Disables the authentication method at `auth/<path>`. Returns the former mount; `None` if there is none.
     ///
     /// # Errors
     /// `Invalid` for the token method.
@@ -195,7 +199,7 @@ impl Auth {
             let unit = vec![AuthWrite::Document(delete), AuthWrite::MountDelete(mount.id)];
             self.commit_mount(unit, &mount.path, None).await?;
             if mount.is_auth() {
-                // The commit has also ended the tokens of the method's logins.
+                // The commit has also revoked the tokens of the method's logins.
                 self.tokens.clear();
             }
             Ok(Some(Arc::new(mount)))
@@ -203,8 +207,8 @@ impl Auth {
         retry_on_conflict(format_args!("path {path}"), attempt).await
     }
 
-    /// Commits a change of one mount and publishes a table with the mount `now`, or none, at `path`. Publishing cannot
-    /// fail.
+    /// Commits a change of one mount, and publishes a table in which the mount at `path` is `now` or, for `None`,
+    /// removed. Publishing cannot fail.
     async fn commit_mount(&self, unit: Vec<AuthWrite>, path: &str, now: Option<Mount>) -> Result<()> {
         self.commit_table(unit, |table| table.with_mount(path, now)).await
     }
@@ -214,33 +218,33 @@ impl Auth {
         unit: Vec<AuthWrite>,
         then: impl FnOnce(&MountTable) -> MountTable,
     ) -> Result<()> {
-        self.commit_or_recheck(unit).await?;
+        self.commit_or_reload(unit).await?;
         self.publish_mounts(then(&self.mounts.load()));
         Ok(())
     }
 
-    /// Returns the paths of the mounts whose stored list contains a managed key, and a write that fails with `Conflict`
-    /// if any mount's list has changed since.
+    /// Returns the paths of the mounts whose `allowed_managed_keys` contain the key `name`, and a write that fails with
+    /// `Conflict` if any mount's list changes in the meantime.
     ///
     /// # Errors
     /// Store errors.
-    pub async fn mounts_listing_key(&self, name: &str) -> Result<(Vec<String>, DocumentWrite)> {
-        // Read before the table, so that a list changed in between makes the write fail.
-        let order = self.order_write().await?;
+    pub async fn mounts_allowing_managed_key(&self, name: &str) -> Result<(Vec<String>, DocumentWrite)> {
+        // The order document is read before the table, so that a list changed in between makes the write fail.
+        let order = self.mount_order_write().await?;
         let mounts = load(&*self.store).await?;
         let lists = |mount: &&Arc<Mount>| mount.allowed_managed_keys.iter().any(|listed| listed == name);
         Ok((mounts.iter().filter(lists).map(|mount| mount.path.clone()).collect(), order))
     }
 
-    /// Returns the write that every change with a global order includes. Nodes that enable different mounts
-    /// concurrently, perhaps one inside the other, conflict on it, and the second node checks again.
-    pub(super) async fn order_write(&self) -> Result<DocumentWrite> {
+    /// Returns the write of the order document. Changes that two nodes must not make concurrently include this write: if
+    /// two nodes enable different mounts, perhaps one inside the other, the second node gets a conflict and checks again.
+    pub(super) async fn mount_order_write(&self) -> Result<DocumentWrite> {
         let (_, expected) = config_document::<IgnoredAny>(&*self.store, MOUNT_ORDER_DOCUMENT).await?;
         config_write(MOUNT_ORDER_DOCUMENT, expected, Some(&Map::<String, Value>::new()))
     }
 
-    /// Reads a mount and its version from the store. The version is 0 for a built-in mount whose settings were never
-    /// changed.
+    /// Reads the mount at `path` from the store, with the version of its document. The version is 0 for a built-in
+    /// mount whose settings were never changed.
     pub(super) async fn stored_mount(&self, path: &str) -> Result<Option<(Mount, u64)>> {
         let wanted = mount_key(&format!("{}/", path.trim_matches('/')));
         let documents = self.store.documents(MOUNT_DOCUMENT_KIND).await?;
@@ -251,7 +255,7 @@ impl Auth {
         Ok(mounts.get(path).filter(|mount| mount.is_built_in()).map(|mount| (Mount::clone(mount), 0)))
     }
 
-    /// Reloads the stored mounts and publishes the table.
+    /// Reloads the stored mounts and publishes the mount table.
     pub(crate) async fn reload_mounts(&self) -> Result<()> {
         self.publish_mounts(load(&*self.store).await?);
         Ok(())
@@ -263,7 +267,7 @@ impl Auth {
     }
 }
 
-/// Registers the names of mounts with logs and metrics.
+/// Registers the paths of mounts with logs and metrics.
 pub(crate) fn register_names(table: &MountTable) {
     for mount in table.iter() {
         let meter = mount.meter();
@@ -274,7 +278,7 @@ pub(crate) fn register_names(table: &MountTable) {
     telemetry::set_mount_paths(table.iter().map(|mount| (mount.id.0, mount.path.clone())));
 }
 
-/// Reads the stored mounts.
+/// Reads the stored mounts into a new mount table.
 pub(crate) async fn load(store: &dyn AuthStore) -> Result<MountTable> {
     let documents = store.documents(MOUNT_DOCUMENT_KIND).await?;
     Ok(MountTable::new(documents.iter().map(Document::parse).collect::<Result<Vec<_>>>()?))
@@ -289,7 +293,7 @@ pub(super) fn mount_document(mount: &Mount, expected: u64) -> Result<DocumentWri
     Ok(DocumentWrite { key: mount_key(&mount.path), expected, body: Some(body) })
 }
 
-/// Returns the path with exactly one slash, at its end.
+/// Validates a mount path, and returns it without slashes at its start and with exactly one at its end.
 pub(super) fn canonical_path(path: &str) -> Result<String> {
     let path = path.trim_matches('/');
     let is_name = |segment: &str| {
@@ -312,7 +316,7 @@ fn parse_kind(fields: &Fields) -> Result<MountKind> {
     }
 }
 
-/// Reads an object inside the body as fields; an absent one is empty.
+/// Reads the JSON object in the field `name` as fields; an absent object has no fields.
 fn parse_nested(fields: &Fields, name: &str) -> Result<Fields> {
     match fields.value(name) {
         None => Ok(Fields::default()),
@@ -321,7 +325,7 @@ fn parse_nested(fields: &Fields, name: &str) -> Result<Fields> {
     }
 }
 
-/// Rejects a path at, below or above that of another mount.
+/// Rejects a new mount path that equals, contains or lies below the path of another mount.
 pub(super) fn check_path_free(table: &MountTable, path: &str) -> Result<()> {
     if let Some((mount, _)) = table.route(path) {
         return Err(Error::invalid(format!("path is already in use at {}", mount.path)));
@@ -444,10 +448,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn users_of_a_key_come_with_a_write_that_fails_on_change() {
+    async fn mounts_allowing_a_key_are_returned_with_a_guarding_write() {
         let (auth, store) = open_auth().await;
         enable_pki(&auth, json!({ "allowed_managed_keys": "one,two" })).await.unwrap();
-        assert_eq!(auth.mounts_listing_key("two").await.unwrap().0, ["pki/"]);
+        assert_eq!(auth.mounts_allowing_managed_key("two").await.unwrap().0, ["pki/"]);
         let commit = async |write| store.commit(vec![AuthWrite::Document(write)]).await.map(drop);
         let changes = [
             json!({ "allowed_managed_keys": ["one"] }),
@@ -455,17 +459,17 @@ mod tests {
             json!({ "allowed_managed_keys": [] }),
         ];
         for change in changes {
-            let (paths, unchanged) = auth.mounts_listing_key("three").await.unwrap();
+            let (paths, unchanged) = auth.mounts_allowing_managed_key("three").await.unwrap();
             assert_eq!(paths, [""; 0]);
             auth.mount_tune("pki", &fields_of(change)).await.unwrap();
             assert_eq!(commit(unchanged).await.unwrap_err().kind(), Kind::Conflict);
         }
-        let (_, unchanged) = auth.mounts_listing_key("three").await.unwrap();
+        let (_, unchanged) = auth.mounts_allowing_managed_key("three").await.unwrap();
         auth.mount_enable("team", &fields_of(json!({ "type": "pki", "config": { "allowed_managed_keys": "three" } })))
             .await
             .unwrap();
         assert_eq!(commit(unchanged).await.unwrap_err().kind(), Kind::Conflict);
-        let (paths, unchanged) = auth.mounts_listing_key("three").await.unwrap();
+        let (paths, unchanged) = auth.mounts_allowing_managed_key("three").await.unwrap();
         assert_eq!(paths, ["team/"]);
         auth.mount_tune("pki", &fields_of(json!({ "description": "web" }))).await.unwrap();
         commit(unchanged).await.unwrap();

@@ -9,42 +9,42 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum MountKind {
-    /// `pki`: a certificate authority.
+    /// `pki`: a certificate authority (secret engine).
     Pki,
-    /// `approle`: authentication of machines by a role id and a secret id.
+    /// `approle`: an authentication method for machines, with a role id and a secret id.
     AppRole,
-    /// `jwt`: authentication by a signed token of another system.
+    /// `jwt`: an authentication method for clients with a signed token of another system.
     Jwt,
-    /// `cloudb`: authentication by an identity at this cloud provider.
+    /// `cloudb`: an authentication method for clients with an identity at this cloud provider.
     Cloudb,
-    /// `token`: tokens of this server.
+    /// `token`: the built-in API for tokens.
     Token,
-    /// `system`: the paths below `sys/`.
+    /// `system`: the built-in API below `sys/`.
     System,
-    /// `identity`: entities and aliases.
+    /// `identity`: the built-in API for entities and aliases.
     Identity,
-    /// `cubbyhole`: private storage of tokens.
+    /// `cubbyhole`: the built-in private storage of each token.
     Cubbyhole,
-    /// A type that this version does not know, mounted by a newer version on another node. It is not listed and serves
-    /// no requests; its document is kept unchanged.
+    /// A type that this version of Signet does not know, mounted by a newer version on another node. Such a mount is
+    /// not listed and serves no requests; its stored document is not changed.
     Unknown(Box<str>),
 }
 
-/// The class of a mount type, which decides how its mounts are created.
+/// The class of a mount type, which determines how a mount of the type is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MountClass {
-    /// Always exists, exactly once.
+    /// Exactly one mount of the type always exists.
     BuiltIn,
-    /// Mounted as a secret engine (`sys/mounts`).
+    /// Secret engines, which are mounted through `sys/mounts`.
     Secrets,
-    /// Mounted as an authentication method (`sys/auth`).
+    /// Authentication methods, which are mounted through `sys/auth`.
     Methods,
-    /// Cannot be mounted: a type that this version does not know.
+    /// Types that this version of Signet does not know, which cannot be mounted.
     Unknown,
 }
 
 impl MountKind {
-    /// All types that this version knows.
+    /// All mount types that this version of Signet knows.
     pub const ALL: &[Self] = &[
         Self::Pki,
         Self::AppRole,
@@ -56,7 +56,7 @@ impl MountKind {
         Self::Cubbyhole,
     ];
 
-    /// Name of the type.
+    /// Returns the name of the type in requests and responses.
     pub fn name(&self) -> &str {
         match self {
             Self::Pki => "pki",
@@ -71,7 +71,7 @@ impl MountKind {
         }
     }
 
-    /// Returns the class of this type.
+    /// Returns the class of this mount type.
     pub fn class(&self) -> MountClass {
         match self {
             Self::Pki => MountClass::Secrets,

@@ -1,11 +1,11 @@
 //! Moving a mount to another path.
 //!
 //! A moved mount keeps its id, and therefore its data, tokens, leases and CRLs. Policies and the ids of leases contain
-//! paths and do not change; the mount remembers its former paths, so that its leases are found by the new path.
+//! paths and do not change. The mount stores its former paths, so that its older leases are found by the new path.
 
 use serde::{Deserialize, Serialize};
 
-use super::change::{RESERVED_PATHS, canonical_path, check_path_free, mount_document, mount_key};
+use super::change::{RESERVED_MOUNT_PATHS, canonical_path, check_path_free, mount_document, mount_key};
 use super::{Mount, MountTable};
 use crate::auth::Auth;
 use crate::auth::store::{AuthWrite, config_document, config_write};
@@ -17,35 +17,36 @@ const MOUNT_MOVES_DOCUMENT: &str = "mount-moves";
 /// Maximum number of completed moves in `MOUNT_MOVES_DOCUMENT`.
 const MAX_RECORDED_MOVES: usize = 64;
 
-/// Maximum number of former paths of a mount. All of them are searched for its leases.
+/// Maximum number of former paths of a mount. A search for the mount's leases tries all of them.
 const MAX_FORMER_PATHS: usize = 64;
 
-/// A completed move.
+/// A completed move of a mount to another path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountMove {
-    /// Id by which the client queries the move.
+    /// Id of the move, by which the client queries its status.
     pub id: String,
-    /// Old path, with a trailing `/`.
+    /// Old path of the mount, with a trailing `/`.
     pub from: String,
-    /// New path, with a trailing `/`.
+    /// New path of the mount, with a trailing `/`.
     pub to: String,
 }
 
 impl Auth {
-    /// Moves a mount; paths of authentication methods include `auth/`, and stay below it.
+    /// Moves a mount from one path to another. The paths of an authentication method include `auth/`, and it cannot
+    /// move out of `auth/`.
     ///
     /// # Errors
-    /// `Invalid` with the rule that one of the paths violates.
+    /// `Invalid`, naming the rule that one of the paths violates; store errors.
     pub async fn mount_move(&self, from: &str, to: &str) -> Result<MountMove> {
         let canonicalize =
             |name, path| canonical_path(path).map_err(|error| Error::invalid(error.text().replacen("path", name, 1)));
         let from = canonicalize("from", from)?;
         let to = canonicalize("to", to)?;
-        check_classes(&from, &to)?;
+        check_move_keeps_class(&from, &to)?;
         let _one_writer = self.write_permit().await?;
         let attempt = async || {
-            // Read before the table, so that a mount enabled in between makes this attempt fail.
-            let order = self.order_write().await?;
+            // The order document is read before the table, so that a mount enabled in between makes this attempt fail.
+            let order = self.mount_order_write().await?;
             self.reload_mounts().await?;
             let no_mount = || Error::invalid(format!("no matching mount at {from:?}"));
             let (mount, version) = self.stored_mount(&from).await?.ok_or_else(no_mount)?;
@@ -73,7 +74,7 @@ impl Auth {
         retry_on_conflict(format_args!("path {from}"), attempt).await
     }
 
-    /// Returns a completed move by its id; `None` if it is unknown or too old.
+    /// Returns a completed move by its id; `None` if the id is unknown or the move is no longer recorded.
     ///
     /// # Errors
     /// Store errors.
@@ -81,7 +82,7 @@ impl Auth {
         Ok(self.recorded_moves().await?.0.into_iter().find(|completed| completed.id == id))
     }
 
-    /// Returns the last moves, oldest first, and the version of their document.
+    /// Returns the recorded moves, oldest first, and the version of their document.
     async fn recorded_moves(&self) -> Result<(Vec<MountMove>, u64)> {
         let (moves, version) = config_document(&*self.store, MOUNT_MOVES_DOCUMENT).await?;
         Ok((moves.unwrap_or_default(), version))
@@ -96,7 +97,7 @@ impl Auth {
 }
 
 /// Rejects a move of an authentication method out of `auth/`, and of a secret engine to a reserved path.
-fn check_classes(from: &str, to: &str) -> Result<()> {
+fn check_move_keeps_class(from: &str, to: &str) -> Result<()> {
     if from == to {
         return Err(Error::invalid("from and to are the same path"));
     }
@@ -106,7 +107,7 @@ fn check_classes(from: &str, to: &str) -> Result<()> {
             "cannot remount to destination {to:?}: the path must name a method below auth/"
         ))),
         (Some(_), Some(_)) => Ok(()),
-        (None, _) => match RESERVED_PATHS.iter().find(|reserved| to.starts_with(**reserved)) {
+        (None, _) => match RESERVED_MOUNT_PATHS.iter().find(|reserved| to.starts_with(**reserved)) {
             Some(reserved) => Err(Error::invalid(format!(
                 "cannot remount to destination {reserved:?}: reserved for the system; choose another path"
             ))),

@@ -1,4 +1,4 @@
-//! Settings of a mount, as sent when it is created (`config`) and tuned.
+//! Settings of a mount, as a client sends them when it enables the mount (`config`) and when it tunes the mount.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -10,21 +10,22 @@ use crate::clock::{format_duration, parse_duration, violated_duration_rule};
 use crate::error::{Error, Result};
 use crate::fields::{Fields, ListLimit, MAX_NAME_LEN, Resource as _};
 
-/// Request headers that carry a credential, which are never passed to an engine.
+/// Names of request headers that carry a credential. They are never passed to an engine.
 const CREDENTIAL_HEADERS: [&str; 6] =
     ["authorization", "proxy-authorization", "cookie", "set-cookie", "x-service-token", "x-vault-token"];
 
 pub(super) const MAX_DESCRIPTION_BYTES: usize = 4_096;
-/// Limits on one list of names of a mount.
+/// Limits on one list of names in the settings of a mount.
 pub(super) const NAME_LIST_LIMITS: ListLimit = ListLimit::new(256, MAX_NAME_LEN);
-/// Limits on the options of a mount.
+/// Limits on the `options` of a mount.
 const OPTION_LIMITS: ListLimit = ListLimit::new(64, 1_024);
 
 impl Mount {
-    /// Applies the given fields. An absent field changes nothing, and neither does an empty text for a duration.
+    /// Applies the given fields to the mount. An absent field changes nothing, and neither does an empty text for a
+    /// duration.
     ///
     /// # Errors
-    /// `Invalid` with field and rule. The mount may then be partly changed and must be discarded.
+    /// `Invalid`, naming the field and its rule. The mount may then be partly changed and must be discarded.
     pub(super) fn apply_settings(&mut self, fields: &Fields) -> Result<()> {
         read_ttl(&mut self.default_lease_ttl, fields, "default_lease_ttl")?;
         read_ttl(&mut self.max_lease_ttl, fields, "max_lease_ttl")?;
@@ -47,7 +48,7 @@ impl Mount {
             }
         }
         self.merge_lists(fields)?;
-        // Managed keys are stored under names in lower case.
+        // The names of managed keys are stored in lower case.
         self.allowed_managed_keys.iter_mut().for_each(|name| *name = lower(name).into_owned());
         let mut listed = HashSet::new();
         self.allowed_managed_keys.retain(|name| listed.insert(name.clone()));
@@ -78,7 +79,7 @@ impl Mount {
         }
     }
 
-    /// Merges options; an empty value removes one.
+    /// Merges the given options into those of the mount; an empty value removes the option.
     fn merge_options(&mut self, fields: &Fields) -> Result<()> {
         let Some(given) = fields.map_within("options", OPTION_LIMITS)? else { return Ok(()) };
         let mut options: BTreeMap<String, String> = self.options.take().unwrap_or_default();
@@ -92,7 +93,8 @@ impl Mount {
     }
 }
 
-/// Parses a duration: absent or `""` keeps the value; `system` and 0 select the system's duration.
+/// Reads the duration in a field into `to`, in seconds. An absent field or `""` changes nothing; `system` and 0 select
+/// the system's duration.
 fn read_ttl(to: &mut u64, fields: &Fields, name: &str) -> Result<()> {
     *to = match fields.value(name) {
         None => return Ok(()),

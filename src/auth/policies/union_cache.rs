@@ -1,7 +1,7 @@
-//! A cache of compiled unions of policies, by policy names and identity. It belongs to one snapshot of the stored
-//! policies.
+//! A cache of compiled unions of policies, by policy names and identity. Each snapshot of the stored policies has its
+//! own cache.
 //!
-//! Each table is bounded by number and bytes. A full table is emptied.
+//! Each table of the cache is bounded by number and bytes. A full table is emptied.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,22 +11,22 @@ use crate::auth::policy::Acl;
 use crate::clock::Time;
 use crate::templates::TemplateValues;
 
-/// Maximum number of unions without templates.
+/// Maximum number of cached unions of policies without templates.
 const MAX_PLAIN_UNIONS: usize = 1_024;
-/// Maximum number of unions with templates.
+/// Maximum number of cached unions of policies with templates.
 const MAX_TEMPLATED_UNIONS: usize = 8_192;
 /// Approximate maximum size of each table in bytes.
 const MAX_TABLE_BYTES: usize = 64 << 20;
 
-/// An identity that fills the templates of policies.
+/// An identity whose values fill the templates of policies.
 pub(in crate::auth) trait VersionedTemplateValues: TemplateValues {
-    /// A text that differs between identities, and changes when the identity changes.
+    /// Returns a text that differs between identities, and that changes whenever a value of the identity changes.
     fn version_stamp(&self) -> String;
 }
 
 pub(super) struct UnionCache {
     plain: UnionTable,
-    /// Unions of policies with templates.
+    /// Unions of policies whose templates are filled with values of an identity.
     filled: UnionTable,
     emptied: AtomicBool,
 }
@@ -41,9 +41,10 @@ impl Default for UnionCache {
 
 #[derive(PartialEq, Eq, Hash)]
 pub(super) struct UnionKey {
-    /// Names of the policies.
+    /// Names of the policies in the union.
     pub names: Box<[String]>,
-    /// [Stamp](VersionedTemplateValues::version_stamp) of the identity, if the policies have templates.
+    /// [Version stamp](VersionedTemplateValues::version_stamp) of the identity; `None` if the policies have no
+    /// templates.
     pub stamp: Option<Box<str>>,
 }
 
@@ -68,7 +69,7 @@ impl UnionCache {
         self.table(key).get(key, now)
     }
 
-    /// Caches a union if it is not too large.
+    /// Caches a union unless it is too large, and returns it.
     pub(super) fn insert(&self, key: UnionKey, acl: Acl) -> Arc<Acl> {
         let (acl, emptied) = self.table(&key).insert(key, acl);
         if emptied {
@@ -96,16 +97,17 @@ impl UnionTable {
         state.unions.get(key).filter(|acl| acl.valid_until().is_none_or(|end| now < end)).map(Arc::clone)
     }
 
-    /// Caches a union. Returns `true` if this emptied the table.
+    /// Caches a union unless it is too large. Returns the union, and `true` if the table was full and has been emptied.
     fn insert(&self, key: UnionKey, acl: Acl) -> (Arc<Acl>, bool) {
-        let (acl, weight) = (Arc::new(acl), |key: &UnionKey, acl: &Acl| acl.weight() + key.weight());
+        let (acl, weight) =
+            (Arc::new(acl), |key: &UnionKey, acl: &Acl| acl.approximate_bytes() + key.approximate_bytes());
         let mut state = self.lock();
         if let Some((key, before)) = state.unions.remove_entry(&key) {
             state.weight -= weight(&key, &before);
         }
         let more = weight(&key, &acl);
         if more > MAX_TABLE_BYTES / 4 {
-            // This union would use too much of the table.
+            // The union would take more than a quarter of the table.
             return (acl, false);
         }
         let full = state.unions.len() >= self.max_unions || state.weight + more > MAX_TABLE_BYTES;
@@ -119,7 +121,7 @@ impl UnionTable {
 }
 
 impl UnionKey {
-    fn weight(&self) -> usize {
+    fn approximate_bytes(&self) -> usize {
         128 + self.stamp.as_ref().map_or(0, |stamp| stamp.len())
             + self.names.iter().map(|name| 24 + name.len()).sum::<usize>()
     }
@@ -157,13 +159,13 @@ mod tests {
         assert_eq!((0..4).map(|n| table.get(&key(n), NOW).is_some()).collect::<Vec<_>>(), [false, false, false, true]);
         let table = UnionTable::new(usize::MAX);
         let large = || acl_of_size(400_000);
-        let fit = MAX_TABLE_BYTES / (large().weight() + key(0).weight());
+        let fit = MAX_TABLE_BYTES / (large().approximate_bytes() + key(0).approximate_bytes());
         for n in 0..fit {
             table.insert(key(n), large());
         }
         assert_eq!(table.lock().unions.len(), fit);
         table.insert(key(fit), large());
         let state = table.lock();
-        assert_eq!((state.unions.len(), state.weight), (1, large().weight() + key(fit).weight()));
+        assert_eq!((state.unions.len(), state.weight), (1, large().approximate_bytes() + key(fit).approximate_bytes()));
     }
 }

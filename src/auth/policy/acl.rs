@@ -1,11 +1,11 @@
 //! Compiled policies, which decide requests.
 //!
-//! Exactly one rule decides; a specific rule does not fall through to a general one:
+//! Exactly one rule decides a request; a specific rule does not fall through to a general one:
 //!
 //! 1. the rule with exactly this path;
 //! 2. for a list, the rule for the path without the trailing `/`;
 //! 3. the best matching pattern (`patterns` has the order), then for a list the best one without the trailing `/`. The
-//!    path with its `/` comes first, or listing `secret/private/` would bypass a deny on `secret/private/*`.
+//! path with its `/` comes first, or listing `secret/private/` would bypass a deny on `secret/private/*`.
 
 use std::borrow::Cow;
 use std::collections::btree_map::Entry;
@@ -25,23 +25,23 @@ use crate::templates::TemplateValues;
 /// The decision on one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// `true` if the operation is allowed. A path that requires `sudo` needs the field `sudo` too.
+    /// `true` if the operation is allowed. For a path that requires `sudo`, `sudo` must be `true` too.
     pub allowed: bool,
-    /// `true` if the deciding rule grants `sudo`, or the caller has `root`.
+    /// `true` if the deciding rule grants `sudo`, or if the caller has the `root` policy.
     pub sudo: bool,
 }
 
 /// A request path to match against rules: without leading `/`, canonical, and with a trailing `/` for a list.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestPath<'a> {
-    /// The path.
+    /// The path in canonical spelling.
     pub path: &'a str,
-    /// Segments that are names with several spellings, from left to right.
+    /// Positions of names that have several spellings, from left to right.
     pub spelt: &'a [NameSegments],
 }
 
 impl<'a> From<&'a str> for RequestPath<'a> {
-    /// A path without names that have several spellings.
+    /// Creates a request path without names that have several spellings.
     fn from(path: &'a str) -> Self {
         Self { path, spelt: &[] }
     }
@@ -51,25 +51,25 @@ impl<'a> From<&'a str> for RequestPath<'a> {
 pub struct Acl {
     rules: CompiledRules,
     canonical_rules: Option<CanonicalRules>,
-    /// Paths of the rules that grant something.
+    /// Paths of the rules that grant any capability.
     granting_paths: Box<[Arc<str>]>,
-    /// The maximum number of segments of a rule plus one, at most [`MAX_REACH_SEGMENTS`].
+    /// Number of segments of the longest rule path plus one, at most [`MAX_SAMPLE_PATH_SEGMENTS`].
     max_segments: usize,
     valid_until: Option<Time>,
     weight: usize,
 }
 
-/// Rules by path. If only one rule has a path, its terms are shared with the policy in memory.
+/// Rules by path. The terms of a path that only one rule has are not copied but shared with the parsed policy.
 struct CompiledRules {
     exact: HashMap<Arc<str>, Arc<RuleTerms>>,
     patterns: PathPatterns<Arc<RuleTerms>>,
 }
 
-/// The rules with names in canonical spelling. The route of a request determines which segments are names, so the rules
-/// are compiled per set of name positions, when a request first needs it.
+/// The rules with names in canonical spelling. The route of a request determines which path segments are names. So the
+/// rules are compiled for each set of name positions when a request first needs it.
 struct CanonicalRules {
     merged: MergedTerms<Arc<str>>,
-    /// Maximum number of position sets in `known`.
+    /// Maximum number of sets of name positions whose rules `known` caches.
     max_known: usize,
     known: Mutex<Vec<RulesForNames>>,
 }
@@ -77,17 +77,18 @@ struct CanonicalRules {
 /// The merged terms of all rules with the same path, by path.
 type MergedTerms<P> = BTreeMap<P, Arc<RuleTerms>>;
 
-/// Positions of names, and the rules for paths with names at these positions.
+/// A set of name positions, and the rules for paths with names at these positions.
 type RulesForNames = (Box<[NameSegments]>, Arc<CompiledRules>);
 
-/// Size in bytes above which a union is heavy ([`Acl::is_heavy`]).
-const HEAVY_UNION_BYTES: usize = 1 << 20;
-/// Maximum number of path segments that [`Acl::reaches`] tries for a prefix rule.
-const MAX_REACH_SEGMENTS: usize = 16;
-/// Maximum number of position sets cached per union. Few routes contain such names, and mounts are at few depths.
+/// Size in bytes above which the compiled policies of a caller are too large to cache ([`Acl::is_too_large_to_cache`]).
+const MAX_CACHED_ACL_BYTES: usize = 1 << 20;
+/// Maximum number of segments of the sample paths that [`Acl::grants_below_mount`] tries for a rule that ends in `*`.
+const MAX_SAMPLE_PATH_SEGMENTS: usize = 16;
+/// Maximum number of sets of name positions whose rules one union caches. Few routes contain names with several
+/// spellings, and mount paths have few different lengths.
 const MAX_CANONICAL_RULE_SETS: usize = 16;
-/// Approximate maximum size in bytes of the rules that one union caches, for all sets of name positions
-/// ([`RulesForNames`]). At least one set is always cached.
+/// Approximate maximum size in bytes of the rules that one union caches for all sets of name positions
+/// ([`RulesForNames`]). The rules for at least one set are always cached.
 const MAX_CANONICAL_RULES_BYTES: usize = 12 << 20;
 
 impl Acl {
@@ -130,8 +131,8 @@ impl Acl {
             |(path, terms): (&Arc<str>, &Arc<RuleTerms>)| (!terms.capabilities.is_empty()).then(|| path.clone());
         let granting_paths = merged.iter().filter_map(grants).collect();
         let max_segments = merged.keys().map(|path| path.split('/').count()).max().unwrap_or(0) + 1;
-        let max_segments = max_segments.min(MAX_REACH_SEGMENTS);
-        let may_change = merged.keys().any(|path| spelling::may_change(path));
+        let max_segments = max_segments.min(MAX_SAMPLE_PATH_SEGMENTS);
+        let may_change = merged.keys().any(|path| spelling::may_have_other_spelling(path));
         let weight: usize = merged.iter().map(|(path, terms)| estimate_bytes(path, terms, may_change)).sum();
         let rules = CompiledRules::of(&merged);
         let max_known = (MAX_CANONICAL_RULES_BYTES / weight.max(1)).clamp(1, MAX_CANONICAL_RULE_SETS);
@@ -139,28 +140,30 @@ impl Acl {
         Self { rules, canonical_rules, granting_paths, max_segments, valid_until, weight }
     }
 
-    /// `true` if the union is so large that callers with it must not be cached.
-    pub fn is_heavy(&self) -> bool {
-        self.weight() > HEAVY_UNION_BYTES
+    /// `true` if the compiled policies are so large that callers with them must not be cached.
+    pub fn is_too_large_to_cache(&self) -> bool {
+        self.approximate_bytes() > MAX_CACHED_ACL_BYTES
     }
 
-    /// Approximate maximum size in bytes, including the rules for all position sets.
-    pub fn weight(&self) -> usize {
+    /// Approximate maximum size of the compiled policies in bytes, including the cached rules for sets of name
+    /// positions.
+    pub fn approximate_bytes(&self) -> usize {
         self.weight * (1 + self.canonical_rules.as_ref().map_or(0, |canonical_rules| canonical_rules.max_known))
     }
 
-    /// Time at which the union must be compiled again, because a rule expires.
+    /// Time at which a rule or policy expires, so that the policies must be compiled again; `None` for never.
     pub fn valid_until(&self) -> Option<Time> {
         self.valid_until
     }
 
-    /// Limits the validity to `end`.
+    /// Returns the compiled policies with their validity limited to `end`.
     #[must_use]
-    pub fn until(self, end: Option<Time>) -> Self {
+    pub fn with_validity_until(self, end: Option<Time>) -> Self {
         Self { valid_until: self.valid_until.into_iter().chain(end).min(), ..self }
     }
 
-    /// Decides a request. Without parameters, checks the capabilities only, so a denial holds for all parameters.
+    /// Decides a request. If `parameters` is `None`, checks the capabilities only; a denial then applies to any
+    /// parameters.
     pub fn decide(
         &self,
         operation: Operation,
@@ -182,15 +185,15 @@ impl Acl {
         }
     }
 
-    /// Returns the capabilities on a path; a path that ends in `/` is a list.
+    /// Returns the capabilities that the rules grant on a path; a path that ends in `/` is that of a list.
     pub fn capabilities(&self, request_path: RequestPath<'_>) -> Capabilities {
         self.decide_by(request_path, request_path.path.ends_with('/'), |terms| {
             terms.map(|terms| terms.capabilities).unwrap_or_default()
         })
     }
 
-    /// `true` if anything is granted at or below the path of a mount, which ends in `/`.
-    pub fn reaches(&self, mount: &str) -> bool {
+    /// `true` if the rules grant anything at or below the path of a mount, which ends in `/`.
+    pub fn grants_below_mount(&self, mount: &str) -> bool {
         let mut instances = self.granting_paths.iter().flat_map(|rule| sample_paths(rule, mount, self.max_segments));
         instances.any(|path| !self.capabilities(path.as_str().into()).is_empty())
     }
@@ -211,7 +214,7 @@ impl Acl {
 }
 
 impl CanonicalRules {
-    /// Returns the rules for paths with names at these positions.
+    /// Returns the rules for paths with names at the positions `spelt`.
     fn rules(&self, spelt: &[NameSegments]) -> Arc<CompiledRules> {
         let known = || self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some((_, rules)) = known().iter().find(|(known_spelt, _)| **known_spelt == *spelt) {
@@ -266,15 +269,15 @@ fn merge_terms<P: Ord>(merged: &mut MergedTerms<P>, path: P, terms: &Arc<RuleTer
     }
 }
 
-/// Approximate size of a path and its terms in bytes. With `may_unite`, terms count even if they are shared now,
-/// because they may be merged later.
+/// Estimates the size in bytes of a path and its terms. Terms that are shared with a parsed policy count only with
+/// `may_unite`, because they may be copied and merged later.
 fn estimate_bytes(path: &str, terms: &Arc<RuleTerms>, may_unite: bool) -> usize {
-    /// Bytes of one rule's table entries.
+    /// Bytes of one rule's entries in the tables.
     const TABLE_ENTRY_BYTES: usize = 128;
     /// Bytes of a node in the trie of patterns.
     const TRIE_NODE_BYTES: usize = 160;
     let nodes = if is_pattern(path) { TRIE_NODE_BYTES * path.split('/').count() } else { 0 };
-    // Terms that are not shared with a policy belong to this union alone.
-    let own_bytes = if may_unite || Arc::strong_count(terms) == 1 { terms.parameters.weight() } else { 0 };
+    // Terms with one reference are not shared with a parsed policy, so their memory belongs to this union.
+    let own_bytes = if may_unite || Arc::strong_count(terms) == 1 { terms.parameters.approximate_bytes() } else { 0 };
     TABLE_ENTRY_BYTES + 2 * path.len() + nodes + own_bytes
 }

@@ -1,4 +1,4 @@
-//! Capabilities: what a rule grants, and what an operation needs.
+//! Capabilities: the rights that a rule grants and that an operation needs.
 
 use super::Operation;
 
@@ -6,7 +6,7 @@ use super::Operation;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities(u16);
 
-/// Names of the capabilities, in the order in which they are listed.
+/// Names of the capabilities, in the order in which responses list them.
 const CAPABILITY_NAMES: [(&str, Capabilities); 9] = [
     ("create", Capabilities::CREATE),
     ("delete", Capabilities::DELETE),
@@ -20,44 +20,44 @@ const CAPABILITY_NAMES: [(&str, Capabilities); 9] = [
 ];
 
 impl Capabilities {
-    /// `create`.
+    /// The capability `create`.
     pub const CREATE: Self = Self(1);
-    /// `read`.
+    /// The capability `read`.
     pub const READ: Self = Self(2);
-    /// `update`.
+    /// The capability `update`.
     pub const UPDATE: Self = Self(4);
-    /// `patch`.
+    /// The capability `patch`.
     pub const PATCH: Self = Self(8);
-    /// `delete`.
+    /// The capability `delete`.
     pub const DELETE: Self = Self(16);
-    /// `list`.
+    /// The capability `list`.
     pub const LIST: Self = Self(32);
-    /// `scan`: accepted in policies, but no request needs it.
+    /// The capability `scan`: accepted in policies, but no request needs it.
     pub const SCAN: Self = Self(64);
-    /// `sudo`.
+    /// The capability `sudo`, which some paths require in addition to that of the operation.
     pub const SUDO: Self = Self(128);
-    /// `deny`.
+    /// The capability `deny`, which removes all others.
     pub const DENY: Self = Self(256);
 
-    /// Returns the union; `deny` in either set removes everything else.
+    /// Returns the union of two sets; `deny` in either set removes everything else.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         let both = Self(self.0 | other.0);
         if both.has(Self::DENY) { Self::DENY } else { both }
     }
 
-    /// `true` if the set contains all of `other`.
+    /// `true` if the set contains all capabilities of `other`.
     pub fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// `true` if nothing is granted.
+    /// `true` if the set grants nothing.
     pub fn is_empty(self) -> bool {
         self.0 & !Self::DENY.0 == 0
     }
 
     /// Returns the capability that an operation needs.
-    pub fn needed(operation: Operation) -> Self {
+    pub fn required_for(operation: Operation) -> Self {
         match operation {
             Operation::Read => Self::READ,
             Operation::List => Self::LIST,
@@ -68,7 +68,7 @@ impl Capabilities {
         }
     }
 
-    /// Returns the names of the set, sorted.
+    /// Returns the names of the capabilities in the set, sorted.
     pub fn names(self) -> Vec<&'static str> {
         CAPABILITY_NAMES.iter().filter(|(_, one)| self.has(*one)).map(|(word, _)| *word).collect()
     }
@@ -77,7 +77,8 @@ impl Capabilities {
         CAPABILITY_NAMES.iter().find(|(word, _)| *word == text).map(|(_, one)| *one)
     }
 
-    /// Parses a value of the deprecated key `policy`.
+    /// Parses the value of the deprecated key `policy` of a rule, such as `read` or `write`, which stands for several
+    /// capabilities.
     pub(super) fn parse_legacy(text: &str) -> Option<Self> {
         let read = Self::READ.or(Self::LIST);
         let write = read.or(Self::CREATE).or(Self::UPDATE).or(Self::DELETE);

@@ -1,6 +1,7 @@
 //! Explains a decision: the matching rules in their order of precedence, and the policies that contain them.
 //!
-//! `acl` does not record where a right came from, so this module evaluates the policies again. A test compares the two.
+//! An [`Acl`](super::Acl) does not record which policy granted a right, so this module evaluates the policies again. A
+//! test checks that both reach the same decision.
 
 use std::collections::BTreeMap;
 
@@ -14,44 +15,44 @@ use super::{Policy, RequestPath};
 use crate::clock::Time;
 use crate::templates::TemplateValues;
 
-/// A rule as written in a policy.
+/// A rule as a policy text contains it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WrittenRule {
-    /// Name of the policy.
+    /// Name of the policy that contains the rule.
     pub policy: String,
-    /// Path of the rule.
+    /// Path of the rule as written, with templates.
     pub path: String,
-    /// Comment of the rule.
+    /// Comment of the rule in the policy text.
     pub comment: Option<String>,
 }
 
-/// All rules with the same path.
+/// All rules with the same path, from all policies of a caller.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MergedRule {
-    /// The rules, by policy.
+    /// The rules as the policies contain them.
     pub written: Vec<WrittenRule>,
-    /// Their merged terms.
+    /// The merged terms of the rules in `written`.
     pub terms: RuleTerms,
 }
 
-/// The reason for a decision.
+/// The explanation of a decision.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Explanation {
-    /// The rule that decides; `None` if nothing is granted.
+    /// The rule that decides; `None` if no rule matches.
     pub decides: Option<MergedRule>,
-    /// Other matching rules by precedence, and why each does not decide.
+    /// The other matching rules in order of precedence, each with the reason why it does not decide.
     pub others: Vec<(MergedRule, &'static str)>,
-    /// Expired rules that would match.
+    /// Expired rules that would match the path.
     pub expired: Vec<WrittenRule>,
-    /// `true` with more than `MAX_RULES_PER_CALLER` rules or `MAX_PATTERN_SEGMENTS_PER_CALLER` pattern segments:
-    /// nothing is granted.
+    /// `true` if the caller has more than `MAX_RULES_PER_CALLER` rules or `MAX_PATTERN_SEGMENTS_PER_CALLER` pattern
+    /// segments. Nothing is granted then.
     pub too_many: bool,
 }
 
-/// The path of an expired rule in canonical spelling, and the rule.
+/// The path of an expired rule in canonical spelling, and the rule as written.
 type ExpiredRule = (String, WrittenRule);
 
-/// Kind of match between a rule and a path; the smallest value decides.
+/// The kind of match between a rule and a path, in order of precedence; the rule with the smallest value decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum RuleMatch {
     Exact,
@@ -66,13 +67,13 @@ impl MergedRule {
         self.written.push(written_rule(policy, rule));
     }
 
-    /// Renders the terms: `capabilities` (`deny` if there are none) and, if set, `allowed_parameters`,
+    /// Renders the terms for a response: `capabilities` (`deny` if there are none) and, if set, `allowed_parameters`,
     /// `denied_parameters`, `required_parameters`, `min_wrapping_ttl` and `max_wrapping_ttl` (seconds).
-    pub fn shown(&self) -> Map<String, Value> {
+    pub fn render_terms(&self) -> Map<String, Value> {
         let RuleTerms { capabilities, parameters, min_wrapping, max_wrapping } = &self.terms;
         let words = if capabilities.is_empty() { vec!["deny"] } else { capabilities.names() };
         let mut terms = Map::from_iter([("capabilities".to_owned(), json!(words))]);
-        terms.extend(parameters.shown());
+        terms.extend(parameters.render_rules());
         for (name, time) in [("min_wrapping_ttl", min_wrapping), ("max_wrapping_ttl", max_wrapping)] {
             if !time.is_zero() {
                 terms.insert(name.to_owned(), time.as_secs().into());
@@ -82,7 +83,7 @@ impl MergedRule {
     }
 }
 
-/// Merges the rules of policies by path; `None` above `MAX_RULES_PER_CALLER` rules or
+/// Merges the rules of policies by path. Returns `None` if there are more than `MAX_RULES_PER_CALLER` rules or
 /// `MAX_PATTERN_SEGMENTS_PER_CALLER` pattern segments.
 pub fn merge_rules<'p>(
     policies: impl IntoIterator<Item = (&'p str, &'p Policy)>,
@@ -93,7 +94,7 @@ pub fn merge_rules<'p>(
     all
 }
 
-/// Explains the decision on `request_path` for a caller with these policies; the path of a `list` ends in `/`.
+/// Explains the decision on `request_path` for a caller with these policies; with `list`, the path ends in `/`.
 pub fn explain<'p>(
     policies: impl IntoIterator<Item = (&'p str, &'p Policy)>,
     identity: Option<&dyn TemplateValues>,
@@ -116,7 +117,7 @@ pub fn explain<'p>(
     Explanation { decides: Some(decides), others, expired, too_many: false }
 }
 
-/// As [`merge_rules`], with rule paths in canonical spelling for the name positions `spelt`. Also returns the expired
+/// Merges rules as [`merge_rules`], with names at the positions `spelt` in canonical spelling. Also returns the expired
 /// rules.
 fn merge_canonical_rules<'p>(
     policies: impl IntoIterator<Item = (&'p str, &'p Policy)>,
@@ -159,10 +160,10 @@ fn match_rule(rule: &str, path: &str, list: bool) -> Option<RuleMatch> {
     whole.or_else(|| pattern.find(shorter?, false).map(|()| RuleMatch::PatternWithoutSlash))
 }
 
-/// Returns why a rule does not decide although it matches.
+/// Returns the reason why the rule with the path `path` does not decide although it matches; the rule `by` decides.
 fn explain_precedence(won: RuleMatch, by: &str, lost: RuleMatch, path: &str) -> &'static str {
     match (won, lost) {
-        (won, lost) if won == lost => Precedence::of(path).lower_because(&Precedence::of(by)),
+        (won, lost) if won == lost => Precedence::of(path).reason_for_lower_rank(&Precedence::of(by)),
         (RuleMatch::Exact | RuleMatch::ExactWithoutSlash, RuleMatch::Pattern | RuleMatch::PatternWithoutSlash) => {
             "it is a pattern, and an exact path takes precedence"
         }
@@ -200,7 +201,7 @@ mod tests {
         assert_eq!(paths(&decides), [("a", "pki/issue/web"), ("b", "pki/issue/web")]);
         assert_eq!(decides.written[0].comment.as_deref(), Some("for the web"));
         assert_eq!(
-            Value::Object(decides.shown()),
+            Value::Object(decides.render_terms()),
             json!({ "capabilities": ["create", "update"], "denied_parameters": { "ttl": [] }, "min_wrapping_ttl": 60 })
         );
         let others: Vec<_> = found.others.iter().map(|(other, why)| (&other.written[0].path[..], *why)).collect();
@@ -230,7 +231,7 @@ mod tests {
             assert_eq!(found.others.iter().map(|(_, why)| *why).collect::<Vec<_>>(), [why], "{text}");
         }
         let denied = explained(&[("p", r#"path "a" {}"#)], "a", false);
-        assert_eq!(Value::Object(denied.decides.unwrap().shown()), json!({ "capabilities": ["deny"] }));
+        assert_eq!(Value::Object(denied.decides.unwrap().render_terms()), json!({ "capabilities": ["deny"] }));
         assert_eq!(explained(&[("p", r#"path "a" {}"#)], "b", false), Explanation::default());
     }
 
@@ -273,7 +274,7 @@ mod tests {
             prop_assert_eq!(acl.capabilities(path[..].into()), granted);
             let operation = if list { Operation::List } else { Operation::Read };
             let decision = acl.decide(operation, path[..].into(), None);
-            prop_assert_eq!(decision.allowed, granted.has(Capabilities::needed(operation)));
+            prop_assert_eq!(decision.allowed, granted.has(Capabilities::required_for(operation)));
         }
     }
 }

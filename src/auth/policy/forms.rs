@@ -1,6 +1,6 @@
-//! Canonical forms in which a parameter value and a value of a rule are compared.
+//! Canonical forms in which a parameter value is compared with a value in a rule.
 //!
-//! Texts are lower-cased and trimmed. Host names lose the final dot and are in ASCII, URIs are percent-encoded,
+//! Texts are lower-cased and trimmed. Host names lose the final dot and are in ASCII; URIs are percent-encoded;
 //! addresses, networks and serial numbers are written as in responses. Separators between hexadecimal bytes, prefixes
 //! of key usages, and slashes around paths are removed. Hexadecimal numbers become decimal.
 
@@ -14,10 +14,10 @@ use crate::x509::general_name;
 /// Maximum length of a host name label in characters.
 const MAX_LABEL_CHARS: usize = 63;
 
-/// Maximum length of a text that is converted, in bytes.
+/// Maximum length in bytes of a text that is converted to other forms than lower case.
 const MAX_CONVERTED_BYTES: usize = 8 << 10;
 
-/// Returns all forms of a text or a pattern.
+/// Returns all canonical forms of a text, or of a pattern with `*` at its start or end.
 pub(super) fn canonical_forms(text: &str) -> Vec<String> {
     let lowered = lower(text.trim()).into_owned();
     if lowered.len() > MAX_CONVERTED_BYTES {
@@ -36,10 +36,11 @@ pub(super) fn canonical_forms(text: &str) -> Vec<String> {
     others.into_iter().chain([lowered.clone()]).collect()
 }
 
-/// Marks the end of a byte string, so that it equals no other text.
+/// Added to the ends of the canonical form of a byte string, so that it equals no other text.
 const BYTE_STRING_END: &str = "\0";
 
-/// Removes the separators from a byte string of hexadecimal digits.
+/// Returns the hexadecimal digits of a byte string without separators; `None` if the text is no byte string. `head` and
+/// `tail` are `true` if a `*` precedes or follows the text in a pattern.
 fn byte_string_form(text: &str, head: bool, tail: bool) -> Option<String> {
     let open = text.strip_suffix([':', '-']).filter(|_| tail).unwrap_or(text);
     let open = open.strip_prefix([':', '-']).filter(|_| head).unwrap_or(open);
@@ -54,7 +55,8 @@ fn uri_form(text: &str) -> Option<String> {
     text.contains(':').then(|| lower(&general_name::percent_encode(text)).into_owned())
 }
 
-/// Removes slashes around a path, except where a `*` matches more text.
+/// Returns a path without slashes at its ends, except at an end where a `*` of the pattern matches more text; `None` if
+/// that changes nothing.
 fn path_form(text: &str, head: bool, tail: bool) -> Option<String> {
     let from_begin = if head { text } else { text.trim_start_matches('/') };
     let bare = if tail { from_begin } else { from_begin.trim_end_matches('/') };
@@ -65,7 +67,8 @@ fn decimal_form(text: &str) -> Option<String> {
     u64::from_str_radix(text.strip_prefix("0x")?, 16).ok().map(|number| number.to_string())
 }
 
-/// Clears the host bits of a network, converts IPv4-mapped IPv6 to IPv4, and renders a single address without a prefix.
+/// Renders a network with its host bits cleared, IPv4-mapped IPv6 as IPv4, and a single address without a prefix
+/// length.
 fn canonical_network(network: IpNet) -> String {
     let mapped = match network {
         IpNet::V6(v6) => v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(96)),
@@ -79,15 +82,15 @@ fn canonical_network(network: IpNet) -> String {
     }
 }
 
-/// Synonyms, each with the canonical word.
+/// Values with the same meaning as another word, each followed by that canonical word.
 const VALUE_SYNONYMS: [(&str, &str); 3] =
     [("default-batch", "batch"), ("default-service", "service"), ("azure", "cloudb")];
 
-/// Prefixes of key usage names.
+/// Optional prefixes of key usage names in requests.
 const KEY_USAGE_PREFIXES: [&str; 2] = ["extkeyusage", "keyusage"];
 
-/// Converts a name to the canonical form of its kind (address, host name, serial number …). `open` is `true` for a
-/// pattern that ends in `*`, so that more text may follow.
+/// Converts a name to the canonical form of its kind (address, host name, serial number …). `open` is `true` for the
+/// start of a pattern that ends in `*`, so that more text may follow.
 fn name_form(text: &str, open: bool) -> String {
     if let Ok(address) = text.parse::<IpAddr>() {
         return address.to_canonical().to_string();
@@ -98,7 +101,7 @@ fn name_form(text: &str, open: bool) -> String {
     if let Some((_, word)) = VALUE_SYNONYMS.iter().find(|(other, _)| *other == text) {
         return (*word).to_owned();
     }
-    // A host name may begin with such a prefix too; it has other characters and is converted below.
+    // Only letters may follow the prefix: a host name, which may also begin with such a prefix, is converted below.
     let is_word = |word: &&str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphabetic());
     if let Some(usage) = KEY_USAGE_PREFIXES.iter().find_map(|begin| text.strip_prefix(begin)).filter(is_word) {
         return usage.to_owned();
@@ -107,7 +110,7 @@ fn name_form(text: &str, open: bool) -> String {
     if *serial != *text {
         return serial.into_owned();
     }
-    // The type of an otherName has two spellings.
+    // The type of an otherName value is written `utf-8` or `utf8`.
     let text = text.replacen(";utf-8:", ";utf8:", 1);
     let (local, host) =
         text.rsplit_once('@').map_or(("", &text[..]), |(_, host)| text.split_at(text.len() - host.len()));

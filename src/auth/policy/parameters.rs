@@ -1,10 +1,10 @@
-//! Parameter rules of a path: fields that must, may and must not be sent.
+//! Parameter rules of a path: the fields that a request must, may and must not contain.
 //!
 //! Engines decode fields leniently (`"true"`, `1` and `true` are one boolean; a text may be a list), and policies do
-//! not know the type of a field. So a *denied* name matches in any letter case, and a denied value under every reading
-//! that an engine could make (`values`). An *allowed* value must match the whole field and, if the field may be a list,
-//! every item: otherwise `evil.test,a.example.com` would match `*.example.com`. *Required* and *allowed* count only
-//! names that the endpoint reads. A null counts as absent, except in a PATCH, where it removes a value.
+//! not know the type of a field. So a *denied* name matches in any letter case, and a denied value in every way in
+//! which an engine could read it (`values`). An *allowed* value must match the whole field and, if the field may be a
+//! list, every item: otherwise `evil.test,a.example.com` would match `*.example.com`. *Required* and *allowed* consider
+//! only names that the endpoint reads. A null counts as absent, except in a PATCH, where it removes a value.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -17,34 +17,36 @@ use super::spelling::lower;
 use super::values::{FieldReadings, MatchBudget, matches_glob};
 use crate::fields::{Fields, ListLimit};
 
-/// The parameters of a request, and how its endpoint reads them.
+/// The parameters of a request, and the way in which its endpoint reads them.
 #[derive(Clone, Copy)]
 pub struct RequestParameters<'a> {
-    /// Body or query.
+    /// The fields in the body or query of the request.
     pub fields: &'a Fields,
-    /// Name of a field that was sent but not decoded. It matches any denied value and no specific allowed value.
+    /// Name of a field that the request contains but that was not decoded. It matches any denied value and no specific
+    /// allowed value.
     pub undecoded: Option<&'a str>,
-    /// Names that the endpoint reads, in lower case; `None` if it passes on all fields.
+    /// Names of the fields that the endpoint reads, in lower case; `None` if the endpoint passes on all fields.
     pub read_fields: Option<&'a [&'a str]>,
-    /// Names whose values are in the path.
+    /// Names of parameters whose values are part of the path.
     pub path_fields: &'a [&'a str],
-    /// Pairs of names that the endpoint treats as one; rules for either apply to both.
+    /// Pairs of field names that the endpoint treats as one field; a rule for one name applies to both.
     pub synonyms: &'a [(&'a str, &'a str)],
-    /// Requested wrapping TTL of the response; `None` without wrapping.
+    /// TTL with which the client requests wrapping of the response; `None` without wrapping.
     pub wrap_ttl: Option<Duration>,
 }
 
 impl<'a> RequestParameters<'a> {
-    /// Parameters of an endpoint that passes on all fields.
+    /// Creates the parameters of a request to an endpoint that passes on all fields.
     pub fn verbatim(fields: &'a Fields) -> Self {
         Self { fields, undecoded: None, read_fields: None, path_fields: &[], synonyms: &[], wrap_ttl: None }
     }
 
-    fn reads(&self, name: &str) -> bool {
+    fn endpoint_reads(&self, name: &str) -> bool {
         self.read_fields.is_none_or(|names| names.contains(&name)) || self.path_fields.contains(&name)
     }
 
-    /// Returns the names whose rules apply to a field.
+    /// Returns the names whose rules apply to the field with the lower-case name `lowered`: the name itself and its
+    /// synonyms.
     fn names(&self, lowered: &'a str) -> impl Iterator<Item = &'a str> {
         let other = move |pair: &(&'a str, &'a str)| match *pair {
             (one, other) if one == lowered => Some(other),
@@ -58,49 +60,50 @@ impl<'a> RequestParameters<'a> {
 struct SentField<'a> {
     name: &'a str,
     lowered: Cow<'a, str>,
-    /// `None` if the value was not decoded.
+    /// The value of the field; `None` if it was not decoded.
     value: Option<&'a Value>,
 }
 
-/// Values of parameters in a rule, by lower-cased parameter name. An empty list means any value.
+/// Values that a rule lists for parameters, by lower-cased parameter name. An empty list means any value.
 pub(crate) type ParameterLists = BTreeMap<String, Vec<Value>>;
 
 /// The parameter rules of one path, merged from all policies.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ParameterRules {
-    /// Parameters that may be sent, with their accepted values; empty for any.
+    /// Parameters that a request may contain, with their accepted values; an empty map allows any parameter.
     pub(super) allowed: ParameterLists,
-    /// Parameters that must not be sent, or not with these values.
+    /// Parameters that a request must not contain, or not with the listed values.
     pub(super) denied: ParameterLists,
-    /// Parameters that must be sent, lower-cased.
+    /// Names of parameters that a request must contain, in lower case.
     pub(super) required: BTreeSet<String>,
 }
 
 const ANY_PARAMETER: &str = "*";
 
 impl ParameterRules {
-    /// Merges the lists of `other`; an empty list (any value) wins.
+    /// Adds the rules of `other`. If either list of values for a parameter is empty (any value), the merged list is
+    /// empty.
     pub(super) fn merge(&mut self, other: &Self) {
         merge_lists(&mut self.allowed, &other.allowed);
         merge_lists(&mut self.denied, &other.denied);
         self.required.extend(other.required.iter().cloned());
     }
 
-    /// Renders the non-empty lists under their names in policies.
-    pub(super) fn shown(&self) -> impl Iterator<Item = (String, Value)> {
+    /// Renders the non-empty rules under the names that they have in policy texts.
+    pub(super) fn render_rules(&self) -> impl Iterator<Item = (String, Value)> {
         let lists = [("allowed_parameters", &self.allowed), ("denied_parameters", &self.denied)];
         let lists = lists.into_iter().filter(|(_, lists)| !lists.is_empty()).map(|(name, lists)| (name, json!(lists)));
         let required = (!self.required.is_empty()).then(|| ("required_parameters", json!(self.required)));
         lists.chain(required).map(|(name, terms)| (name.to_owned(), terms))
     }
 
-    pub(super) fn weight(&self) -> usize {
+    pub(super) fn approximate_bytes(&self) -> usize {
         let texts = |values: &Vec<Value>| values.iter().map(estimate_bytes).sum::<usize>();
         let lists = self.allowed.iter().chain(&self.denied).map(|(name, values)| 64 + name.len() + texts(values));
         lists.chain(self.required.iter().map(|name| 48 + name.len())).sum()
     }
 
-    /// `true` if there is no rule.
+    /// `true` if there are no rules on parameters.
     pub fn is_empty(&self) -> bool {
         self.allowed.is_empty() && self.denied.is_empty() && self.required.is_empty()
     }
@@ -109,19 +112,19 @@ impl ParameterRules {
         self.violation(operation, parameters).is_none()
     }
 
-    /// Returns the first violation as text. A list request has no parameters; a delete request has only those that its
-    /// endpoint reads.
+    /// Returns the first rule that a request violates, as text for the client. A list request is treated as having no
+    /// parameters; a delete request as having only those that its endpoint reads.
     pub fn violation(&self, operation: Operation, parameters: &RequestParameters<'_>) -> Option<String> {
         if self.is_empty() || operation == Operation::List {
             return None;
         }
         let deletes = operation == Operation::Delete;
         let given = parameters.fields.iter().filter(|(_, value)| operation == Operation::Patch || !value.is_null());
-        let given = given.filter(|(name, _)| !deletes || parameters.reads(name));
+        let given = given.filter(|(name, _)| !deletes || parameters.endpoint_reads(name));
         let given = given.map(|(name, value)| (name, Some(value))).chain(parameters.undecoded.map(|name| (name, None)));
         let sent: Vec<SentField<'_>> =
             given.map(|(name, value)| SentField { name, lowered: lower(name), value }).collect();
-        if let Some(name) = self.required.iter().find(|name| !deletes && !is_given(name, parameters, &sent)) {
+        if let Some(name) = self.required.iter().find(|name| !deletes && !endpoint_receives(name, parameters, &sent)) {
             return Some(format!("required_parameters: {name} is missing"));
         }
         sent.iter().find_map(|field| {
@@ -141,29 +144,29 @@ impl ParameterRules {
             || parameters.names(&sent.lowered).filter_map(|name| self.denied.get(name)).any(|values| {
                 let Some(value) = sent.value.filter(|_| !values.is_empty()) else { return true };
                 let read = || FieldReadings::of(parameters.fields, sent.name, value);
-                readings.get_or_insert_with(read).include_one_of(values)
+                readings.get_or_insert_with(read).match_any_rule(values)
             })
     }
 
     fn allows(&self, parameters: &RequestParameters<'_>, sent: &SentField<'_>) -> bool {
         let names = parameters.names(&sent.lowered).filter(|name| *name != ANY_PARAMETER);
         let mut lists = names.filter_map(|name| self.allowed.get(name)).peekable();
-        let listed = lists.peek().is_some() && parameters.reads(sent.name);
+        let listed = lists.peek().is_some() && parameters.endpoint_reads(sent.name);
         (listed || self.allowed.is_empty() || self.allowed.contains_key(ANY_PARAMETER))
             && lists.all(|values| values.is_empty() || sent.value.is_some_and(|value| is_allowed_value(value, values)))
     }
 }
 
-/// `true` if the endpoint receives a value under a name.
-fn is_given(name: &str, parameters: &RequestParameters<'_>, sent: &[SentField<'_>]) -> bool {
+/// `true` if the endpoint receives a value for the parameter `name`, from a field, its synonym or the path.
+fn endpoint_receives(name: &str, parameters: &RequestParameters<'_>, sent: &[SentField<'_>]) -> bool {
     let meets = |field: &SentField<'_>| {
-        parameters.reads(field.name) && parameters.names(&field.lowered).any(|known| known == name)
+        parameters.endpoint_reads(field.name) && parameters.names(&field.lowered).any(|known| known == name)
     };
     parameters.path_fields.contains(&name) || sent.iter().any(meets)
 }
 
 fn estimate_bytes(value: &Value) -> usize {
-    /// Size of a value without its content.
+    /// Estimated bytes of a JSON value in memory, without its content.
     const VALUE_OVERHEAD_BYTES: usize = 48;
     VALUE_OVERHEAD_BYTES
         + match value {
@@ -189,7 +192,7 @@ fn merge_lists(into: &mut ParameterLists, from: &ParameterLists) {
     }
 }
 
-/// `true` if the field is one of the allowed values.
+/// `true` if the value of a field matches one of the allowed values `rules`.
 fn is_allowed_value(value: &Value, rules: &[Value]) -> bool {
     let mut one = Fields::default();
     one.set("v", value.clone());
@@ -208,12 +211,12 @@ fn is_allowed_value(value: &Value, rules: &[Value]) -> bool {
         }
 }
 
-/// `true` if a scalar equals a rule, or if its whole text and each item of its text as a list match a rule. `false` if
-/// the comparison budget is exhausted.
+/// `true` if a scalar equals an allowed value, or if its whole text and each item of that text read as a list match
+/// one. `false` if the comparison budget is exhausted.
 fn is_allowed_text(value: &Value, rules: &[Value], budget: &MatchBudget) -> bool {
     let mut one = Fields::default();
     one.set("v", value.clone());
-    let (Ok(Some(whole)), Ok(Some(items))) = (one.text("v"), one.list_within("v", ListLimit::WIDEST)) else {
+    let (Ok(Some(whole)), Ok(Some(items))) = (one.text("v"), one.list_within("v", ListLimit::BODY_MAXIMUM)) else {
         return false;
     };
     let texts = || rules.iter().filter_map(Value::as_str);

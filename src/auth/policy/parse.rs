@@ -1,18 +1,18 @@
-//! A recursive-descent parser for policy texts: the part of HCL 1 that policies use, and JSON.
+//! A recursive-descent parser for policy texts: JSON, and the part of HCL 1 that policies use.
 //!
 //! An item is `key = value`, `key { … }` or `key "label" { … }`; a value is a string, a number, a boolean, a list or an
-//! object; `#`, `//` and `/* */` start comments. Heredocs and unquoted labels are not supported. JSON is parsed as the
-//! same tree, with `:` for `=`, so repeated keys are detected. `rules` interprets the tree.
+//! object; `#`, `//` and `/* */` start comments. Heredocs and unquoted labels are not supported. JSON is parsed into
+//! the same tree, with `:` for `=`, so repeated keys are detected. `rules` interprets the tree.
 
 use serde_json::{Number, Value};
 
 /// Maximum nesting of lists and objects.
-const MAX_DEPTH: usize = 16;
+const MAX_NESTING_DEPTH: usize = 16;
 
-/// A description of a syntax error, with its line.
+/// A syntax error in a policy text, described for the client, with its line.
 pub(super) type PolicySyntaxError = String;
 
-/// One `key [label] = value` of an object.
+/// One item `key [label] = value` of an object or of the whole text.
 pub(super) struct PolicyItem {
     pub key: String,
     pub labels: Vec<String>,
@@ -20,7 +20,7 @@ pub(super) struct PolicyItem {
     pub line: usize,
 }
 
-/// A value. Objects may contain a key more than once.
+/// A parsed value. An object may contain a key more than once.
 pub(super) enum PolicyTree {
     Scalar(Value),
     List(Vec<PolicyTree>),
@@ -31,10 +31,10 @@ pub(super) fn parse(text: &str) -> Result<Vec<PolicyItem>, PolicySyntaxError> {
     let mut parser = PolicyParser { text, position: 0, last_line: (0, 1) };
     parser.skip_blanks()?;
     if parser.peek() != Some(b'{') {
-        return parser.parse_items(None, MAX_DEPTH);
+        return parser.parse_items(None, MAX_NESTING_DEPTH);
     }
     parser.position += 1;
-    let items = parser.parse_items(Some(b'}'), MAX_DEPTH)?;
+    let items = parser.parse_items(Some(b'}'), MAX_NESTING_DEPTH)?;
     parser.skip_blanks()?;
     match parser.peek() {
         None => Ok(items),
@@ -45,7 +45,8 @@ pub(super) fn parse(text: &str) -> Result<Vec<PolicyItem>, PolicySyntaxError> {
 struct PolicyParser<'a> {
     text: &'a str,
     position: usize,
-    /// A position in the text and its line. Counting continues from there, so the cost is linear.
+    /// The position up to which lines were counted, and its line number. Counting continues from there, so that the
+    /// total cost is linear.
     last_line: (usize, usize),
 }
 
@@ -88,7 +89,7 @@ impl PolicyParser<'_> {
         }
     }
 
-    /// Parses items up to `close`, which is consumed, or to the end of the text.
+    /// Parses items up to the character `close`, which is consumed, or for `None` to the end of the text.
     fn parse_items(&mut self, close: Option<u8>, depth: usize) -> Result<Vec<PolicyItem>, PolicySyntaxError> {
         let mut items = Vec::new();
         loop {
@@ -144,7 +145,7 @@ impl PolicyParser<'_> {
 
     fn parse_tree(&mut self, depth: usize) -> Result<PolicyTree, PolicySyntaxError> {
         let Some(inner) = depth.checked_sub(1) else {
-            return Err(self.problem(&format!("more than {MAX_DEPTH} levels of lists and objects")));
+            return Err(self.problem(&format!("more than {MAX_NESTING_DEPTH} levels of lists and objects")));
         };
         match self.peek() {
             Some(b'{') => {
@@ -201,7 +202,7 @@ impl PolicyParser<'_> {
                 Some(_) => end += 1,
             }
         }
-        // The escapes of JSON (RFC 8259 section 7); a raw tab is accepted too.
+        // Strings have the escapes of JSON (RFC 8259 section 7); a raw tab is accepted too.
         let quoted = format!("\"{}\"", body[..end].replace('\t', "\\t"));
         let read = serde_json::from_str(&quoted).map_err(|_| self.problem("a string contains an invalid escape"));
         self.position += end + 2;

@@ -1,13 +1,13 @@
 //! Path patterns: rules whose path ends in `*` or has a segment `+`, compiled into a trie of segments.
 //!
-//! Of the matching patterns, one decides by the following criteria, in this order: (a) the later first `+` or final
-//! `*`, (b) no final `*`, (c) fewer `+`, (d) the greater length, (e) the lexicographically greater text. This order is
-//! total, so patterns are ranked at compile time and a lookup keeps the best rank. A lookup visits each node at most
-//! once, for any set of patterns.
+//! If several patterns match, the first of these criteria that differs selects the one that decides: (a) the later
+//! first `+` or final `*`, (b) no final `*`, (c) fewer `+`, (d) the greater length, (e) the lexicographically greater
+//! text. This order is total, so patterns are ranked at compile time and a lookup keeps the best rank. A lookup visits
+//! each node of the trie at most once, for any set of patterns.
 
 use std::cmp::Ordering;
 
-/// `true` for a pattern; other paths are compared as text.
+/// `true` if the path of a rule is a pattern. Other paths are compared as text.
 pub(super) fn is_pattern(path: &str) -> bool {
     path.ends_with('*') || path.split('/').any(|segment| segment == "+")
 }
@@ -36,8 +36,8 @@ impl<'a> Precedence<'a> {
         Self { first_wild: first, is_prefix: text.len() < path.len(), pluses, text }
     }
 
-    /// Returns why `other` takes precedence.
-    pub(super) fn lower_because(&self, other: &Self) -> &'static str {
+    /// Returns the reason why the pattern `other` takes precedence over this one.
+    pub(super) fn reason_for_lower_rank(&self, other: &Self) -> &'static str {
         if self.first_wild != other.first_wild {
             "its first wildcard comes earlier"
         } else if self.is_prefix != other.is_prefix {
@@ -53,7 +53,7 @@ impl<'a> Precedence<'a> {
 }
 
 impl Ord for Precedence<'_> {
-    /// The greater one decides.
+    /// Compares two patterns that match the same path; the greater one decides.
     fn cmp(&self, other: &Self) -> Ordering {
         self.first_wild
             .cmp(&other.first_wild)
@@ -73,25 +73,25 @@ impl PartialOrd for Precedence<'_> {
 /// A compiled set of patterns, each with a value.
 pub(super) struct PathPatterns<T> {
     nodes: Vec<PatternNode>,
-    /// By rank, highest precedence first.
+    /// The values of the patterns by rank, highest precedence first.
     values: Vec<T>,
 }
 
 #[derive(Default)]
 struct PatternNode {
-    /// Children for literal segments, sorted.
+    /// Child nodes by literal segment, sorted.
     literals: Vec<(Box<str>, usize)>,
     plus: Option<usize>,
-    /// Rank of the pattern that ends here.
+    /// Rank of the pattern that ends at this node.
     end: Option<usize>,
-    /// Ranks of the patterns that end with a prefix of the next segment and `*`, sorted by prefix.
+    /// Ranks of the patterns that end with `*` after a prefix of the next segment, sorted by prefix.
     prefixes: Vec<(Box<[u8]>, usize)>,
-    /// Lengths of the prefixes, longest first.
+    /// The different lengths of the prefixes in `prefixes`, longest first.
     lengths: Vec<usize>,
 }
 
 impl<T: Clone> PathPatterns<T> {
-    /// Compiles patterns with distinct paths.
+    /// Compiles patterns, no two of which have the same path.
     pub(super) fn compile(patterns: &[(&str, &T)]) -> Self {
         let mut order: Vec<_> = patterns.iter().map(|(path, value)| (Precedence::of(path), *path, *value)).collect();
         order.sort_unstable_by(|(a, ..), (b, ..)| b.cmp(a));
@@ -108,14 +108,15 @@ impl<T: Clone> PathPatterns<T> {
         Self { nodes, values: order.into_iter().map(|(.., value)| value.clone()).collect() }
     }
 
-    /// Returns the value of the deciding pattern. For a list, a final `+` also matches the empty last segment.
+    /// Returns the value of the pattern that decides on `path`. With `list`, a final `+` also matches the empty last
+    /// segment.
     pub(super) fn find(&self, path: &str, list: bool) -> Option<&T> {
         let mut best = usize::MAX;
-        self.walk(0, Some(path), list, &mut best);
+        self.find_best_rank(0, Some(path), list, &mut best);
         self.values.get(best)
     }
 
-    fn walk(&self, at: usize, rest: Option<&str>, list: bool, best: &mut usize) {
+    fn find_best_rank(&self, at: usize, rest: Option<&str>, list: bool, best: &mut usize) {
         let node = &self.nodes[at];
         let Some(rest) = rest else {
             *best = node.end.map_or(*best, |rank| rank.min(*best));
@@ -125,19 +126,20 @@ impl<T: Clone> PathPatterns<T> {
         if let Some(rank) = node.longest_prefix(segment.as_bytes()) {
             *best = rank.min(*best);
         }
-        if let Ok(found) = node.literal(segment) {
-            self.walk(node.literals[found].1, tail, list, best);
+        if let Ok(found) = node.literal_position(segment) {
+            self.find_best_rank(node.literals[found].1, tail, list, best);
         }
         if let Some(next) = node.plus
             && (!segment.is_empty() || (list && tail.is_none()))
         {
-            self.walk(next, tail, list, best);
+            self.find_best_rank(next, tail, list, best);
         }
     }
 }
 
 impl PatternNode {
-    /// Within a node, the longest prefix has precedence, by criterion (a) or (d) of this module.
+    /// Returns the rank of the pattern with the longest matching prefix: of the patterns at one node, it takes
+    /// precedence by criterion (a) or (d) of this module.
     fn longest_prefix(&self, segment: &[u8]) -> Option<usize> {
         self.lengths.iter().find_map(|length| {
             let start = segment.get(..*length)?;
@@ -146,7 +148,7 @@ impl PatternNode {
         })
     }
 
-    fn literal(&self, segment: &str) -> Result<usize, usize> {
+    fn literal_position(&self, segment: &str) -> Result<usize, usize> {
         self.literals.binary_search_by(|(text, _)| (**text).cmp(segment))
     }
 }
@@ -162,7 +164,7 @@ fn insert_pattern(nodes: &mut Vec<PatternNode>, path: &str, rank: usize) {
         let fresh = nodes.len();
         let next = match segment {
             "+" => *nodes[node].plus.get_or_insert(fresh),
-            text => match nodes[node].literal(text) {
+            text => match nodes[node].literal_position(text) {
                 Ok(found) => nodes[node].literals[found].1,
                 Err(index) => {
                     nodes[node].literals.insert(index, (text.into(), fresh));

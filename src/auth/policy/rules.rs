@@ -1,4 +1,4 @@
-//! Interprets the tree of a policy text: keys, capabilities, paths, parameter lists.
+//! Converts the parsed tree of a policy text into rules: keys, capabilities, paths, parameter lists.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -16,27 +16,27 @@ use super::terms::RuleTerms;
 use crate::clock::{Time, parse_duration, parse_rfc3339};
 use crate::templates::{Template, TemplateValues, UnfilledReason};
 
-/// One `path` block.
+/// One `path` block of a policy text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rule {
-    /// Path without leading `/`; a final `*` matches any suffix, a segment `+` any one segment.
+    /// Path without leading `/`. A final `*` matches any suffix, and a segment `+` matches any single segment.
     pub path: String,
-    /// Terms of the rule, shared with unions that have no other rule for this path.
+    /// Terms of the rule, shared with compiled unions in which no other rule has this path.
     pub terms: Arc<RuleTerms>,
-    /// Time from which the rule is ignored.
+    /// Time from which the rule has no effect; `None` for never.
     pub expiration: Option<Time>,
-    /// Free text.
+    /// Comment of the rule, as free text.
     pub comment: Option<String>,
 }
 
 impl Rule {
-    /// `true` if the path contains a template, which is filled from the caller's entity.
+    /// `true` if the path contains a template, which is filled with values of the caller's entity.
     pub fn is_template(&self) -> bool {
         self.path.contains("{{")
     }
 
-    /// Returns the path for a caller; `None` if it is a template that the identity cannot fill. Logs a warning if the
-    /// identity has a value that must not be filled in.
+    /// Returns the path with templates filled for a caller; `None` if `identity` cannot fill them. Logs a warning if a
+    /// value of the identity is not safe to fill in.
     pub(super) fn path_for(&self, identity: Option<&dyn TemplateValues>) -> Option<Cow<'_, str>> {
         if !self.is_template() {
             return Some(Cow::Borrowed(&self.path));
@@ -56,7 +56,7 @@ impl Rule {
     }
 }
 
-/// Interprets the top level: `path` blocks, and `name`, which is ignored.
+/// Interprets the items at the top level: `path` blocks, and `name`, which is ignored.
 pub(super) fn read_rules(items: Vec<PolicyItem>) -> Result<Vec<Rule>, PolicySyntaxError> {
     let mut rules = Vec::new();
     for item in items {
@@ -69,14 +69,14 @@ pub(super) fn read_rules(items: Vec<PolicyItem>) -> Result<Vec<Rule>, PolicySynt
     Ok(rules)
 }
 
-/// Interprets `path "p" { … }`, or an object with paths as keys (in JSON also a list of objects).
+/// Interprets a `path "p" { … }` block, or an object that has paths as keys (in JSON also a list of such objects).
 fn read_path(mut item: PolicyItem, rules: &mut Vec<Rule>) -> Result<(), PolicySyntaxError> {
     match (item.labels.len(), item.tree) {
         (1, PolicyTree::Object(body)) => {
             rules.push(read_rule(&item.labels.remove(0), body, item.line)?);
             Ok(())
         }
-        // In JSON, `path "p" = [ { … } ]` is the repeated block form.
+        // In JSON, `path "p" = [ { … } ]` represents a repeated block.
         (1, PolicyTree::List(bodies)) => bodies.into_iter().try_for_each(|tree| {
             let labels = item.labels.clone();
             let key = item.key.clone();
@@ -227,7 +227,7 @@ fn read_value(tree: PolicyTree) -> Result<Value, PolicySyntaxError> {
     }
 }
 
-/// Quotes, escapes and truncates a name from the text for an error.
+/// Quotes, escapes and truncates a name from the policy text for an error message.
 fn quote_name(name: &str) -> String {
     const MAX_CHARACTERS: usize = 64;
     match name.char_indices().nth(MAX_CHARACTERS) {

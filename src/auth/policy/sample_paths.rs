@@ -1,13 +1,15 @@
-//! Decides if a rule grants anything at or below a mount.
+//! Sample paths, with which [`Acl::grants_below_mount`](super::Acl::grants_below_mount) finds out if a caller has any right at or below a
+//! mount.
 //!
-//! A rule is tried on sample paths that it matches, at or below the mount. Segments that the rule leaves open are
-//! filled with a text that no rule contains. For a prefix rule such as `secret/*`, there are samples of several
-//! lengths, because other rules may deny the shorter ones. The rule grants something if a sample is allowed.
+//! The samples of a rule are paths at or below the mount that the rule matches. A fixed text that no rule contains
+//! stands for wildcards. A rule that ends in `*`, such as `secret/*`, has samples of several lengths, because other
+//! rules may deny the shorter ones. The rule grants something if one of its samples is allowed.
 
-/// A segment that matches only wildcards; no request path contains it.
+/// A path segment that only wildcards match; no request path contains it.
 const WILDCARD_SEGMENT: &str = "\0";
 
-/// Returns paths at or below `mount` that a rule matches; of up to `max_segments` segments for a prefix rule.
+/// Returns paths at or below `mount` that `rule` matches. If the rule ends in `*`, there are samples of up to
+/// `max_segments` segments.
 pub(super) fn sample_paths(rule: &str, mount: &str, max_segments: usize) -> impl Iterator<Item = String> {
     let first = sample_path(rule, mount);
     let max = if rule.ends_with('*') { max_segments } else { 0 };
@@ -16,14 +18,14 @@ pub(super) fn sample_paths(rule: &str, mount: &str, max_segments: usize) -> impl
     })
 }
 
-/// Returns a path at or below `mount` (which ends in `/`) that a rule matches; `None` if there is none.
+/// Returns a path at or below `mount` (which ends in `/`) that `rule` matches; `None` if the rule matches no such path.
 fn sample_path(rule: &str, mount: &str) -> Option<String> {
     let mount = mount.trim_end_matches('/');
     let mut rest = Some(rule);
     for segment in mount.split('/') {
         let (first, behind) = split_first_segment(rest?);
         match first.strip_suffix('*').filter(|_| behind.is_none()) {
-            // A prefix of the mount's path: the rule matches the whole mount.
+            // The rule is a prefix of the mount's path followed by `*`, so it matches the whole mount.
             Some(prefix) => return segment.starts_with(prefix).then(|| format!("{mount}/{WILDCARD_SEGMENT}")),
             None if first == "+" || first == segment => rest = behind,
             None => return None,

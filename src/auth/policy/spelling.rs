@@ -1,11 +1,12 @@
 //! Canonical spelling of names that have several spellings.
 //!
-//! `ADMIN` is the policy `admin`, `awskms` the key type `cloudakms`, `0A-0B` the serial `0a:0b`. A request is decided,
-//! executed and recorded under the canonical spelling of its path. Rules are converted too, so a rule applies in every
-//! spelling. The route of a request, not the rule, determines which segments are such names (`+/acl/ADMIN` matches
-//! several routes). Rules are therefore converted per set of [`NameSegments`] positions.
+//! `ADMIN` is the policy `admin`, `awskms` the key type `cloudakms`, `0A-0B` the serial `0a:0b`. A request is
+//! authorized, executed and recorded under the canonical spelling of its path. Rules are converted too, so a rule
+//! applies in every spelling. The route of a request, not the rule, determines which path segments are such names
+//! (`+/acl/ADMIN` matches several routes). Rules are therefore converted for each set of name positions
+//! ([`NameSegments`]).
 //!
-//! Different names of one object (the id and the name of an issuer) are not spellings: a policy must name both.
+//! Different names of one object (the id and the name of an issuer) are not spellings: a policy must contain both.
 
 use std::borrow::Cow;
 
@@ -14,25 +15,25 @@ use crate::x509::serial::{MAX_TEXT_BYTES, strip_hex_prefix};
 /// A kind of name with several spellings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spelling {
-    /// Name of a policy or an entity: lower case, trimmed. May have several segments.
+    /// Name of a policy or an entity: lower case, trimmed. It may have several path segments.
     PolicyName,
     /// Name of a managed key or of an authentication method's role: lower case.
     KeyName,
     /// A serial number: lower-case bytes joined by `:`, without leading zero bytes.
     Serial,
-    /// Type of a managed key, in this server's terms.
+    /// Type of a managed key, under the name that this server uses.
     KeyBackend,
-    /// A reference, such as to an issuer, in which only the word `default` is case-insensitive.
+    /// A reference to an object, such as an issuer, in which only the word `default` is case-insensitive.
     Reference,
 }
 
-/// The case-insensitive word of [`Spelling::Reference`].
+/// The only case-insensitive word of [`Spelling::Reference`].
 const DEFAULT_WORD: &str = "default";
 
 impl Spelling {
     const ALL: [Self; 5] = [Self::PolicyName, Self::KeyName, Self::Serial, Self::KeyBackend, Self::Reference];
 
-    /// Returns the canonical spelling. A text that is no name of this kind is returned unchanged.
+    /// Returns the canonical spelling of a name. A text that is no name of this kind is returned unchanged.
     pub fn canonical(self, name: &str) -> Cow<'_, str> {
         match self {
             Self::PolicyName => canonical_policy_name(name),
@@ -44,7 +45,7 @@ impl Spelling {
         }
     }
 
-    /// `true` if the name may have other spellings.
+    /// `true` if the name may have spellings other than this one.
     pub fn has_other_spellings(self, name: &str) -> bool {
         match self {
             Self::Reference => name.eq_ignore_ascii_case(DEFAULT_WORD),
@@ -53,7 +54,8 @@ impl Spelling {
         }
     }
 
-    /// As [`Spelling::canonical`], for a part of a rule: keeps `+`, and converts a prefix before a final `*`.
+    /// Returns the canonical spelling of a name in the path of a rule, as [`Spelling::canonical`]. A `+` stays as it
+    /// is; if the name ends in `*`, the text before it is converted as the start of a name.
     fn canonical_in_rule(self, part: &str) -> Cow<'_, str> {
         let Some(begin) = part.strip_suffix('*') else {
             return self.canonical(part);
@@ -63,7 +65,7 @@ impl Spelling {
             Self::KeyName => lower(begin),
             Self::Serial => canonical_serial(begin, false),
             Self::KeyBackend => Cow::Borrowed(canonical_key_backend_start(begin)),
-            // The result is compared only with paths in which the name is `default`.
+            // This prefix is compared only with paths in which the name is `default`.
             Self::Reference if is_start_of_default(begin) => Cow::Owned(begin.to_ascii_lowercase()),
             Self::Reference => Cow::Borrowed(begin),
         };
@@ -75,8 +77,8 @@ fn is_start_of_default(text: &str) -> bool {
     DEFAULT_WORD.get(..text.len()).is_some_and(|start| start.eq_ignore_ascii_case(text))
 }
 
-/// Converts to lower case character by character, so that a prefix of a text stays a prefix. (Full case mapping
-/// converts a Greek sigma differently at the end of a word.)
+/// Converts a text to lower case character by character, so that a prefix of a text stays a prefix. (Full case mapping
+/// would convert a Greek sigma differently at the end of a word.)
 pub fn lower(text: &str) -> Cow<'_, str> {
     match text.bytes().all(|b| b.is_ascii() && !b.is_ascii_uppercase()) {
         true => Cow::Borrowed(text),
@@ -84,19 +86,19 @@ pub fn lower(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Keeps blanks if removing them would leave no name or change the segments of the path.
+/// Returns a policy name in lower case and trimmed. Blanks stay if trimming would leave no name, or a slash at an end.
 fn canonical_policy_name(name: &str) -> Cow<'_, str> {
     let bare = name.trim();
     lower(if bare.is_empty() || bare.starts_with('/') || bare.ends_with('/') { name } else { bare })
 }
 
-/// As [`canonical_policy_name`], for the start of a name.
+/// Returns the canonical spelling of the start of a policy name, before a `*`; see [`canonical_policy_name`].
 fn canonical_policy_name_start(begin: &str) -> Cow<'_, str> {
     let bare = begin.trim_start();
     lower(if bare.starts_with('/') { begin } else { bare })
 }
 
-/// Returns the canonical spelling of a serial number, or of its start if it is not `whole`.
+/// Returns the canonical spelling of a serial number or, unless `whole`, of the start of one.
 fn canonical_serial(text: &str, whole: bool) -> Cow<'_, str> {
     let digits = strip_hex_prefix(text);
     let is_serial = digits.bytes().all(|b| b.is_ascii_hexdigit() || matches!(b, b':' | b'-'));
@@ -128,7 +130,7 @@ fn canonical_serial(text: &str, whole: bool) -> Cow<'_, str> {
     if rest == text { Cow::Borrowed(text) } else { Cow::Owned(rest.to_owned()) }
 }
 
-/// Names of managed key types in known clients, and in this server.
+/// Names of managed key types as existing clients send them, each followed by this server's name.
 const KEY_BACKENDS: [(&str, &str); 3] =
     [("awskms", "cloudakms"), ("azurekeyvault", "cloudbkeyvault"), ("gcpckms", "cloudckms")];
 
@@ -136,7 +138,8 @@ fn canonical_key_backend(word: &str) -> &str {
     KEY_BACKENDS.iter().find(|(known, _)| *known == word).map_or(word, |(_, own)| own)
 }
 
-/// As [`canonical_key_backend`], for the start of a word. An ambiguous start is unchanged.
+/// Returns this server's name for the start of a managed key type's name, before a `*`. An ambiguous start is returned
+/// unchanged.
 fn canonical_key_backend_start(begin: &str) -> &str {
     let mut meant = KEY_BACKENDS.iter().filter(|(known, _)| !begin.is_empty() && known.starts_with(begin));
     match (meant.next(), meant.next()) {
@@ -145,7 +148,7 @@ fn canonical_key_backend_start(begin: &str) -> &str {
     }
 }
 
-/// Segments of a path that are a name with several spellings.
+/// The position of a name in a path: the range of its segments, and the kind of spelling that applies to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameSegments {
     spelling: Spelling,
@@ -154,28 +157,28 @@ pub struct NameSegments {
 }
 
 impl NameSegments {
-    /// A name at segment `from`, counted from 0. A name that may have several segments extends to the end of the path,
-    /// so that its length does not create another position.
+    /// Creates the position of a name that begins at the segment `from`, counted from 0. A name that may have several
+    /// segments extends to the end of the path, so that names of different lengths have the same position.
     pub fn of(spelling: Spelling, from: usize) -> Self {
         let to = if spelling == Spelling::PolicyName { usize::MAX } else { from + 1 };
         Self { spelling, from, to }
     }
 
-    /// Returns this position for a path with this number of additional leading segments.
+    /// Returns the position of the name after `segments` segments are added at the start of the path.
     #[must_use]
     pub fn shifted(self, segments: usize) -> Self {
         Self::of(self.spelling, self.from + segments)
     }
 }
 
-/// `true` if one of the canonical spellings ([`Spelling::ALL`]) changes the path of a rule.
-pub(super) fn may_change(rule: &str) -> bool {
+/// `true` if converting a segment to a canonical spelling ([`Spelling::ALL`]) may change the path of a rule.
+pub(super) fn may_have_other_spelling(rule: &str) -> bool {
     rule.split('/').any(|segment| {
         segment != "+" && Spelling::ALL.iter().any(|spelling| *spelling.canonical_in_rule(segment) != *segment)
     })
 }
 
-/// Returns the path of a rule in the canonical spelling for these positions.
+/// Returns the path of a rule, with the names at the positions `spelt` in canonical spelling.
 pub(super) fn canonical_rule_path(rule: &str, spelt: &[NameSegments]) -> String {
     let segments: Vec<&str> = rule.split('/').collect();
     let mut out = Vec::new();
@@ -190,13 +193,14 @@ pub(super) fn canonical_rule_path(rule: &str, spelt: &[NameSegments]) -> String 
     out.join("/")
 }
 
-/// Keeps blanks around a `+` or `*`: without the blanks, the part would become a pattern.
+/// Converts a name in the path of a rule to canonical spelling. Leaves it unchanged if removing blanks would turn a `+`
+/// or `*` into a wildcard.
 fn canonical_rule_part(part: &str, spelling: Spelling) -> String {
     let canonical = spelling.canonical_in_rule(part);
     if count_wildcards(&canonical) == count_wildcards(part) { canonical.into_owned() } else { part.to_owned() }
 }
 
-/// Returns the wildcards of a text: a final `*`, and the number of `+` segments.
+/// Counts the wildcards in the path of a rule: `true` for a final `*`, and the number of `+` segments.
 fn count_wildcards(text: &str) -> (bool, usize) {
     (text.ends_with('*'), text.split('/').filter(|segment| *segment == "+").count())
 }
@@ -261,10 +265,10 @@ mod tests {
             ("pki/issuer/Default/issue/Web", spelt(2, Spelling::Reference), "pki/issuer/default/issue/Web"),
         ] {
             assert_eq!(canonical_rule_path(rule, &[name]), canonical, "{rule}");
-            assert!(rule == canonical || may_change(rule), "{rule}");
+            assert!(rule == canonical || may_have_other_spelling(rule), "{rule}");
         }
         for rule in ["sys/policies/acl/admin", "pki/issue/web", "auth/token/+", "*", "pki/cert-metadata/0a:0b*"] {
-            assert!(!may_change(rule), "{rule}");
+            assert!(!may_have_other_spelling(rule), "{rule}");
         }
     }
 
@@ -300,7 +304,7 @@ mod tests {
                 let spelt = canonical_rule_path(&rule, &[NameSegments::of(spelling, from)]);
                 prop_assert_eq!(count_wildcards(&spelt), count_wildcards(&rule));
                 prop_assert_eq!(spelt.split('/').count(), rule.split('/').count());
-                prop_assert!(spelt == rule || may_change(&rule));
+                prop_assert!(spelt == rule || may_have_other_spelling(&rule));
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Terms of rules: what they grant and require, and limits on the rules of a caller.
+//! Terms of rules: the rights that a rule grants, the parameters that it restricts, and limits on the number of rules
+//! of a caller.
 
 use std::time::Duration;
 
@@ -7,26 +8,28 @@ use super::capabilities::Capabilities;
 use super::parameters::{ParameterRules, RequestParameters};
 use super::patterns::is_pattern;
 
-/// Maximum number of rules of a caller, over all its policies.
+/// Maximum number of rules in all policies of a caller.
 pub const MAX_RULES_PER_CALLER: usize = 5_000;
-/// Maximum total number of pattern segments of these rules.
+/// Maximum total number of path segments in those rules of a caller whose path is a pattern.
 pub const MAX_PATTERN_SEGMENTS_PER_CALLER: usize = 20 * MAX_RULES_PER_CALLER;
 
 /// The terms of a rule, or the merged terms of all rules with one path.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuleTerms {
-    /// Granted capabilities; only `deny` if it is among them.
+    /// Granted capabilities; `deny` alone if a rule denies.
     pub capabilities: Capabilities,
-    /// Rules on parameters; usually empty.
+    /// Rules on request parameters; usually empty.
     pub parameters: ParameterRules,
-    /// Minimum wrapping TTL of the response; zero without a limit.
+    /// Minimum TTL with which a client must have the response wrapped; zero for no minimum. A minimum or maximum makes
+    /// wrapping mandatory.
     pub min_wrapping: Duration,
-    /// Maximum wrapping TTL of the response; zero without a limit.
+    /// Maximum TTL with which a client may have the response wrapped; zero for no maximum. A minimum or maximum makes
+    /// wrapping mandatory.
     pub max_wrapping: Duration,
 }
 
 impl RuleTerms {
-    /// Merges the terms of another rule with the same path.
+    /// Merges into these terms those of another rule with the same path.
     pub(super) fn merge(&mut self, other: &Self) {
         self.capabilities = self.capabilities.or(other.capabilities);
         self.min_wrapping = lesser_limit(self.min_wrapping, other.min_wrapping);
@@ -34,9 +37,9 @@ impl RuleTerms {
         self.parameters.merge(&other.parameters);
     }
 
-    /// `true` if the terms allow a request; without parameters, checks the capabilities only.
+    /// `true` if the terms allow a request. If `parameters` is `None`, checks the capabilities only.
     pub(super) fn allow(&self, operation: Operation, parameters: Option<&RequestParameters<'_>>) -> bool {
-        self.capabilities.has(Capabilities::needed(operation))
+        self.capabilities.has(Capabilities::required_for(operation))
             && parameters
                 .is_none_or(|sent| self.allow_wrapping(sent.wrap_ttl) && self.parameters.allow(operation, sent))
     }
@@ -49,12 +52,12 @@ impl RuleTerms {
     }
 }
 
-/// Returns the lesser of two limits; zero means no limit.
+/// Returns the lesser of two limits; zero means that there is no limit.
 fn lesser_limit(one: Duration, other: Duration) -> Duration {
     if one.is_zero() || other.is_zero() { one.max(other) } else { one.min(other) }
 }
 
-/// Number and cost of the rules of a caller.
+/// The number of rules of a caller, and of path segments in their patterns.
 #[derive(Default)]
 pub(super) struct RuleCounts {
     pub rules: usize,
@@ -69,7 +72,7 @@ impl RuleCounts {
         }
     }
 
-    /// `true` if a limit is exceeded. Then nothing is granted, because omitting some rules could omit a deny.
+    /// `true` if the caller has too many rules. Nothing is granted then, because omitting some rules could omit a deny.
     pub(super) fn exceeds_limit(&self) -> bool {
         self.rules > MAX_RULES_PER_CALLER || self.segments > MAX_PATTERN_SEGMENTS_PER_CALLER
     }

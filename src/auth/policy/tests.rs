@@ -1,4 +1,4 @@
-//! Tables of policy decisions, and properties of the parser and of decisions.
+//! Tests of policy decisions in tables, and property tests of the parser and of decisions.
 
 use super::patterns::is_pattern;
 use super::*;
@@ -159,7 +159,7 @@ fn wrapping_ttl_limits_deny_requests_outside_them() {
         (vec![rule(min)], &[Some(10), Some(1_000)][..], &[None, Some(9)][..]),
         (vec![rule(max)], &[Some(1), Some(90)][..], &[None, Some(91)][..]),
         (vec![rule(&format!("{min} {max}"))], &[Some(10), Some(90)][..], &[None, Some(9), Some(91)][..]),
-        // The lesser limit applies; zero is no limit.
+        // Of two limits the lesser one applies; zero means no limit.
         (vec![rule(min), rule(max)], &[Some(10), Some(90)][..], &[None, Some(9), Some(91)][..]),
         (vec![rule(min), rule(r#"min_wrapping_ttl = "5s""#)], &[Some(5)][..], &[Some(4)][..]),
         (vec![rule(max), rule(""), rule(r#"max_wrapping_ttl = "2h""#)], &[Some(90)][..], &[None, Some(91)][..]),
@@ -172,7 +172,7 @@ fn wrapping_ttl_limits_deny_requests_outside_them() {
         };
         assert!(good.iter().all(|seconds| decide(*seconds)), "{texts:?}");
         assert!(!bad.iter().any(|seconds| decide(*seconds)), "{texts:?}");
-        // Without parameters, nothing is known about wrapping.
+        // A decision without parameters does not check wrapping limits.
         assert!(acl.decide(Operation::Read, RequestPath::from("a"), None).allowed);
     }
 }
@@ -192,7 +192,7 @@ fn mount_is_reachable_if_a_right_below_it_is_not_denied() {
         (r#"path "pki/a/*" { capabilities = ["read"] } path "pki/a/+" { capabilities = ["deny"] }"#, "pki/", true),
         (r#"path "pki/a*" { capabilities = ["read"] } path "pki/+/b" { capabilities = ["deny"] }"#, "pki/", true),
     ] {
-        assert_eq!(acl(&[rules]).reaches(mount), reaches, "{rules} {mount}");
+        assert_eq!(acl(&[rules]).grants_below_mount(mount), reaches, "{rules} {mount}");
     }
 }
 
@@ -241,7 +241,7 @@ fn templated_path_grants_only_the_literal_value() {
             assert!(!allowed(&acl, Operation::Read, path), "{value:?} {path}");
         }
     }
-    // The rules for paths also apply to a filled template.
+    // A filled template is validated like any other rule path.
     let dots = [Policy::parse(r#"path "x/.{{identity.entity.name}}" { capabilities = ["read"] }"#).unwrap()];
     assert!(!allowed(&Acl::compile(&dots, Some(&ConstantIdentity(".")), NOW), Operation::Read, "x/.."));
 }
@@ -300,11 +300,11 @@ fn rules_match_names_in_every_spelling() {
         r#"path "p/admin" { capabilities = ["read"] } path "p/OPS" { capabilities = ["list"] }"#,
         r#"path "p/ops" { capabilities = ["read"] }"#,
     ]);
-    // Rules with the same canonical spelling are merged.
+    // Rules whose paths have the same canonical spelling are merged.
     assert!(!decided(&names, "p/admin", &at(1, Spelling::PolicyName)));
     assert!(decided(&names, "p/ops", &at(1, Spelling::PolicyName)));
     assert!(decided(&names, "p/other", &at(1, Spelling::PolicyName)));
-    // At other positions the case is significant.
+    // In a path without names that have several spellings, letter case is significant.
     assert!(decided(&names, "p/admin", &[]) && !decided(&names, "p/ADMIN", &[]));
     assert!(decided(&names, "p/admin", &at(0, Spelling::Serial)));
     let order = acl(&[
@@ -314,7 +314,7 @@ fn rules_match_names_in_every_spelling() {
     for (path, allowed) in [("p/0a", false), ("p/0a:0c", false), ("p/0a:0b", true), ("p/0b", true)] {
         assert_eq!(decided(&order, path, &at(1, Spelling::Serial)), allowed, "{path}");
     }
-    // The number of cached position sets is bounded.
+    // The number of cached sets of name positions is bounded.
     for from in 0..100 {
         assert!(!decided(&names, "p/ADMIN", &at(from + 2, Spelling::PolicyName)));
     }
@@ -376,8 +376,10 @@ fn too_many_segments_of_patterns_grant_nothing() {
 #[test]
 fn acl_weight_counts_merged_terms_but_not_shared_ones() {
     let long = format!("path \"x\" {{ allowed_parameters = {{ \"a\" = [\"{}\"] }} }}", "x".repeat(10_000));
-    assert!(acl(&[&long]).weight() < 1_000);
-    assert!((10_000..12_000).contains(&acl(&[&long, "path \"x\" { required_parameters = [\"b\"] }"]).weight()));
+    assert!(acl(&[&long]).approximate_bytes() < 1_000);
+    assert!(
+        (10_000..12_000).contains(&acl(&[&long, "path \"x\" { required_parameters = [\"b\"] }"]).approximate_bytes())
+    );
 }
 
 fn render_policy(policy: &Policy) -> String {
@@ -451,7 +453,7 @@ fn any_rule() -> impl Strategy<Value = Rule> {
     )
 }
 
-/// `true` if a pattern matches; compares segment by segment.
+/// `true` if a pattern matches a path. A slow reference implementation that compares segment by segment.
 fn matches_segment_by_segment(pattern: &str, path: &str, list: bool) -> bool {
     let (text, prefix) = pattern.strip_suffix('*').map_or((pattern, false), |text| (text, true));
     let (want, have): (Vec<&str>, Vec<&str>) = (text.split('/').collect(), path.split('/').collect());
@@ -468,7 +470,7 @@ fn matches_segment_by_segment(pattern: &str, path: &str, list: bool) -> bool {
     })
 }
 
-/// Finds the path of the deciding rule by enumeration.
+/// Finds the path of the deciding rule by trying all rules, as a reference for the compiled lookup.
 fn find_deciding_path_by_enumeration<'a>(rules: &'a [Rule], path: &str, list: bool) -> Option<&'a str> {
     let first_wild = |p: &str| {
         let plus = (0..p.len()).find(|i| {
@@ -530,7 +532,7 @@ proptest! {
             rules.iter().filter(|r| r.path == winner).fold(Capabilities::default(), |all, r| all.or(r.terms.capabilities))
         });
         let want = Decision {
-            allowed: granted.has(Capabilities::needed(operation)),
+            allowed: granted.has(Capabilities::required_for(operation)),
             sudo: granted.has(Capabilities::SUDO),
         };
         let acl = Acl::compile(&[Policy { rules }], None, NOW);

@@ -1,11 +1,11 @@
-//! Values of a denied parameter: every reading that an engine could make of a field.
+//! Values of a denied parameter: all ways in which an engine could read a field ("readings").
 //!
-//! Texts are compared as a whole and item by item, including texts in objects and in embedded JSON, in the forms of
-//! their kind (`canonical_forms`). Numbers are compared by value, times as points in time, revocation reasons as words,
-//! policies after base64 decoding, members of maps also as `key=value`. A reading that the engine does not make does no
+//! Texts are compared as a whole and item by item, including texts in objects and in embedded JSON, in their canonical
+//! forms (`canonical_forms`). Numbers are compared by value, times as points in time, revocation reasons as words,
+//! policies after base64 decoding, members of maps also as `key=value`. A reading that the engine does not use does no
 //! harm: it denies only values that are invalid or equivalent.
 //!
-//! Comparing patterns with items takes time proportional to both numbers; [`MatchBudget`] limits it.
+//! Comparing patterns with items takes time proportional to the product of their numbers; [`MatchBudget`] limits it.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -19,8 +19,8 @@ use super::forms::canonical_forms;
 use crate::clock::{Time, parse_duration, parse_rfc3339};
 use crate::fields::{Fields, ListLimit, MAX_VALUES, parse_bool_word};
 
-/// Budget for comparisons with patterns for one field: some milliseconds, far more than real policies and requests
-/// need. A request that exceeds it is denied.
+/// The remaining number of comparisons with patterns for one field. It is enough for some milliseconds, far more than
+/// real policies and requests need. A request that exceeds it is denied.
 pub(super) struct MatchBudget(Cell<usize>);
 
 impl MatchBudget {
@@ -28,7 +28,7 @@ impl MatchBudget {
         Self(Cell::new(1 << 20))
     }
 
-    /// Takes the cost of a comparison with this text; `false` if the budget is exhausted.
+    /// Subtracts the cost of comparing this text with one pattern; `false` if the budget is exhausted.
     pub(super) fn spend(&self, text: &str) -> bool {
         self.spend_comparisons(1 + text.len() / 64)
     }
@@ -40,7 +40,7 @@ impl MatchBudget {
     }
 }
 
-/// All readings of a field.
+/// All ways in which an engine could read a field.
 pub(super) struct FieldReadings<'a> {
     value: &'a Value,
     texts: HashSet<String>,
@@ -58,13 +58,13 @@ pub(super) struct FieldReadings<'a> {
 impl<'a> FieldReadings<'a> {
     pub(super) fn of(fields: &Fields, name: &str, value: &'a Value) -> Self {
         let whole = fields.text(name).ok().flatten();
-        let list = fields.list_within(name, ListLimit::WIDEST).ok().flatten();
+        let list = fields.list_within(name, ListLimit::BODY_MAXIMUM).ok().flatten();
         let is = |names: &[&str]| names.iter().any(|known| name.eq_ignore_ascii_case(known));
         let reason = whole.as_ref().filter(|_| is(&["reason"])).and_then(|text| canonical_reason(text));
         let policy = whole.as_ref().filter(|_| is(&["policy", "rules"])).map(|text| Policy::text_of(text));
         let mut inside = NestedTexts::default();
         let is_too_long = !inside.add(value, true);
-        // Each distinct text is converted to its forms once.
+        // Each distinct text is converted to its canonical forms only once.
         let texts = whole.iter().chain(list.iter().flatten()).cloned().chain(policy).chain(inside.texts);
         let texts: HashSet<String> = texts.collect();
         let texts = texts.iter().flat_map(|text| canonical_forms(text));
@@ -77,51 +77,53 @@ impl<'a> FieldReadings<'a> {
             number: whole.as_deref().and_then(parse_number),
             duration: fields.duration(name).ok().flatten(),
             list,
-            map: fields.map_within(name, ListLimit::WIDEST).ok().flatten(),
+            map: fields.map_within(name, ListLimit::BODY_MAXIMUM).ok().flatten(),
             is_too_long,
         }
     }
 
-    /// `true` if a reading is one of the values of a rule.
-    pub(super) fn include_one_of(&self, values: &[Value]) -> bool {
-        self.is_too_long || values.iter().any(|value| self.include(value))
+    /// `true` if any reading of the field equals, or matches as a pattern, one of the denied values.
+    pub(super) fn match_any_rule(&self, values: &[Value]) -> bool {
+        self.is_too_long || values.iter().any(|value| self.matches_rule(value))
     }
 
-    fn include(&self, rule: &Value) -> bool {
+    fn matches_rule(&self, rule: &Value) -> bool {
         if self.value == rule {
             return true;
         }
         match rule {
             Value::Bool(wanted) => self.flag == Some(*wanted),
-            Value::Number(number) => self.include_text(&number.to_string()),
-            Value::String(text) => self.include_text(text),
+            Value::Number(number) => self.matches_text_rule(&number.to_string()),
+            Value::String(text) => self.matches_text_rule(text),
             Value::Array(_) => {
                 self.list.is_some()
-                    && self.list == single_field(rule).list_within(SINGLE_FIELD_NAME, ListLimit::WIDEST).ok().flatten()
+                    && self.list
+                        == single_field(rule).list_within(SINGLE_FIELD_NAME, ListLimit::BODY_MAXIMUM).ok().flatten()
             }
             Value::Object(_) => {
                 self.map.is_some()
-                    && self.map == single_field(rule).map_within(SINGLE_FIELD_NAME, ListLimit::WIDEST).ok().flatten()
+                    && self.map
+                        == single_field(rule).map_within(SINGLE_FIELD_NAME, ListLimit::BODY_MAXIMUM).ok().flatten()
             }
             Value::Null => false,
         }
     }
 
-    fn include_text(&self, rule: &str) -> bool {
-        if canonical_forms(rule).iter().any(|wanted| self.has(wanted)) {
+    fn matches_text_rule(&self, rule: &str) -> bool {
+        if canonical_forms(rule).iter().any(|wanted| self.contains_match(wanted)) {
             return true;
         }
         let as_flag = self.flag.is_some() && self.flag == parse_bool_word(rule);
         let as_number = self.number.is_some() && self.number == parse_number(rule);
-        // An empty text reads as a duration of zero, which a rule `""` does not mean.
+        // An empty text reads as a duration of zero, but the denied value `""` does not mean zero.
         let as_duration =
             || self.duration.is_some() && !rule.trim().is_empty() && self.duration == parse_duration(rule);
         let as_time = || self.time.is_some() && self.time == parse_time(rule);
         as_flag || as_number || as_duration() || as_time()
     }
 
-    /// `true` if a text equals `wanted`, or `wanted` is a pattern that matches one.
-    fn has(&self, wanted: &str) -> bool {
+    /// `true` if a text of the field equals `wanted`, or matches `wanted` as a pattern.
+    fn contains_match(&self, wanted: &str) -> bool {
         if !is_pattern(wanted) {
             return self.texts.contains(wanted);
         }
@@ -129,8 +131,8 @@ impl<'a> FieldReadings<'a> {
     }
 }
 
-/// Collects texts and numbers at any depth, and members of objects as `key=value`. Sizes are checked first, because the
-/// name of a member is copied for each item of its list.
+/// Collects the texts and numbers in a value at any depth, and members of objects as `key=value`. Checks the limits
+/// before it adds a text, because the name of a member is copied for each item of its list.
 #[derive(Default)]
 struct NestedTexts {
     texts: Vec<String>,
@@ -138,12 +140,14 @@ struct NestedTexts {
 }
 
 impl NestedTexts {
-    /// Maximum number of texts: every value of a body, as itself and as a member, and the whole.
+    /// Maximum number of collected texts: each value of a request body once by itself and once as a member, and the
+    /// whole.
     const MAX_TEXTS: usize = 2 * MAX_VALUES + 1;
-    /// Maximum size of the texts in bytes: twice that of a body.
+    /// Maximum total size of the collected texts in bytes: twice the maximum size of a request body.
     const MAX_BYTES: usize = 8 << 20;
 
-    /// Adds the texts of a value; embedded JSON is parsed only one level deep. Returns `false` if a limit is exceeded.
+    /// Adds all texts in `value`. With `is_sent`, texts that contain JSON are parsed too, but not JSON within that
+    /// JSON. Returns `false` if a limit is exceeded.
     fn add(&mut self, value: &Value, is_sent: bool) -> bool {
         let has_capacity = match value {
             Value::Object(members) => members.iter().all(|(name, member)| {
@@ -157,7 +161,8 @@ impl NestedTexts {
         has_capacity && self.push(&[], value)
     }
 
-    /// Adds the texts of embedded JSON. Does not parse a text with more values than a body may have.
+    /// Adds the texts in embedded JSON. Returns `false`, without parsing, if the text has more values than a request
+    /// body may have.
     fn add_json(&mut self, text: &str) -> bool {
         let text = text.trim();
         if !text.starts_with(['{', '[']) {
@@ -169,7 +174,7 @@ impl NestedTexts {
         serde_json::from_str(text).ok().is_none_or(|value: Value| self.add(&value, false))
     }
 
-    /// Adds a prefix and a scalar. Returns `false` if a limit is exceeded.
+    /// Adds a scalar as text, after the prefix `begin`. Returns `false` if a limit is exceeded.
     fn push(&mut self, begin: &[&str], value: &Value) -> bool {
         let Some(text) = scalar_text(value) else { return true };
         self.bytes += begin.iter().map(|part| part.len()).sum::<usize>() + text.len();
@@ -189,7 +194,7 @@ fn scalar_text(value: &Value) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Parses a number, to compare it by value.
+/// Parses a finite number, so that numbers are compared by value.
 fn parse_number(text: &str) -> Option<f64> {
     text.trim().parse().ok().filter(|number: &f64| number.is_finite())
 }
@@ -202,12 +207,12 @@ fn single_field(value: &Value) -> Fields {
     fields
 }
 
-/// Parses a point in time, in any time zone and letter case.
+/// Parses an RFC 3339 time, in any time zone and letter case.
 fn parse_time(text: &str) -> Option<Time> {
     parse_rfc3339("", &text.trim().to_ascii_uppercase()).ok()
 }
 
-/// Revocation reasons with a number (RFC 5280, 5.3.1).
+/// Revocation reasons, each with its number (RFC 5280, 5.3.1).
 const REVOCATION_REASONS: [(&str, &str); 7] = [
     ("unspecified", "0"),
     ("keycompromise", "1"),
@@ -218,7 +223,7 @@ const REVOCATION_REASONS: [(&str, &str); 7] = [
     ("privilegewithdrawn", "9"),
 ];
 
-/// Returns the word of a reason given as a number or with `_`.
+/// Returns the canonical word for a revocation reason that is given as a number, in any letter case, or with `_`.
 fn canonical_reason(text: &str) -> Option<&'static str> {
     let word = text.trim().replace('_', "");
     let known = REVOCATION_REASONS.iter().find(|(name, number)| *number == word || name.eq_ignore_ascii_case(&word));
@@ -229,7 +234,7 @@ fn is_pattern(text: &str) -> bool {
     text.starts_with('*') || text.ends_with('*')
 }
 
-/// Compares a text with a pattern that may begin or end with `*`.
+/// `true` if `text` matches a pattern that may begin or end with `*`.
 pub(super) fn matches_glob(pattern: &str, text: &str) -> bool {
     let head = pattern.starts_with('*');
     let tail = pattern.ends_with('*');
@@ -250,7 +255,7 @@ mod tests {
     use serde_json::json;
 
     fn denied(rule: &str, value: Value) -> bool {
-        FieldReadings::of(&single_field(&value), SINGLE_FIELD_NAME, &value).include_one_of(&[json!(rule)])
+        FieldReadings::of(&single_field(&value), SINGLE_FIELD_NAME, &value).match_any_rule(&[json!(rule)])
     }
 
     #[test]
@@ -306,9 +311,9 @@ mod tests {
             let mut fields = Fields::default();
             fields.set("reason", value.clone());
             let readings = FieldReadings::of(&fields, "reason", &value);
-            assert!(readings.include_one_of(&[json!("keyCompromise")]), "{value}");
-            assert!(readings.include_one_of(&[json!("key*")]), "{value}");
-            assert!(!readings.include_one_of(&[json!("superseded")]), "{value}");
+            assert!(readings.match_any_rule(&[json!("keyCompromise")]), "{value}");
+            assert!(readings.match_any_rule(&[json!("key*")]), "{value}");
+            assert!(!readings.match_any_rule(&[json!("superseded")]), "{value}");
             assert!(!denied("keyCompromise", json!("1")), "of a field that is no reason");
         }
     }
@@ -327,7 +332,7 @@ mod tests {
         ] {
             assert!(
                 FieldReadings::of(&single_field(&value), SINGLE_FIELD_NAME, &value)
-                    .include_one_of(std::slice::from_ref(&rule)),
+                    .match_any_rule(std::slice::from_ref(&rule)),
                 "{rule} {value}"
             );
         }
@@ -343,7 +348,7 @@ mod tests {
             }
             assert!(!denied("1.2.4", value));
         }
-        // Items that are JSON themselves, and a list that contains more than texts.
+        // Lists whose items are JSON texts, and lists that contain other values than texts.
         for value in [json!(["{\"oid\":\"1.2.3\"}"]), json!("[\"1.2.3\",{\"oid\":\"1.2.4\"}]"), json!(["a", ["1.2.3"]])]
         {
             assert!(denied("1.2.3", value.clone()), "{value}");
@@ -371,7 +376,7 @@ mod tests {
         for name in ["policy", "Rules"] {
             let mut fields = Fields::default();
             fields.set(name, value.clone());
-            assert!(FieldReadings::of(&fields, name, &value).include_one_of(&[json!("path \"x\"*")]));
+            assert!(FieldReadings::of(&fields, name, &value).match_any_rule(&[json!("path \"x\"*")]));
         }
         assert!(!denied("path*", value));
     }
@@ -382,11 +387,11 @@ mod tests {
         let rules: Vec<Value> = (0..1_000).map(|n| json!(format!("*.d{n}.test"))).collect();
         let value = json!(names);
         let fields = single_field(&value);
-        assert!(FieldReadings::of(&fields, SINGLE_FIELD_NAME, &value).include_one_of(&rules));
-        assert!(!FieldReadings::of(&fields, SINGLE_FIELD_NAME, &value).include_one_of(&rules[..100]));
-        // Whole texts are found by a hash lookup.
+        assert!(FieldReadings::of(&fields, SINGLE_FIELD_NAME, &value).match_any_rule(&rules));
+        assert!(!FieldReadings::of(&fields, SINGLE_FIELD_NAME, &value).match_any_rule(&rules[..100]));
+        // Denied values without wildcards are found by a hash lookup, however many there are.
         let rules: Vec<Value> = (0..10_000).map(|n| json!(format!("d{n}.test"))).collect();
-        assert!(!FieldReadings::of(&fields, SINGLE_FIELD_NAME, &value).include_one_of(&rules));
+        assert!(!FieldReadings::of(&fields, SINGLE_FIELD_NAME, &value).match_any_rule(&rules));
     }
 
     proptest! {

@@ -1,4 +1,4 @@
-//! Configuration of quotas: the stored form and its changes.
+//! Configuration of rate-limit quotas: the stored form, and changes by operators.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::auth::policy::lower;
 use crate::error::{Error, Result};
 use crate::fields::{Fields, ListLimit, MAX_NAME_LEN, resource};
 
-/// Paths exempt by default, which an operator needs when all other requests are rejected.
+/// Paths that are exempt from quotas by default, because an operator needs them while other requests are rejected.
 const DEFAULT_EXEMPT_PATHS: [&str; 8] = [
     "sys/generate-root/attempt",
     "sys/generate-root/update",
@@ -22,31 +22,31 @@ const DEFAULT_EXEMPT_PATHS: [&str; 8] = [
     "sys/unseal",
 ];
 
-/// Limits of a list of exempt paths. Each request is compared with all of them.
+/// Limits of one list of exempt paths. They are low, because each request is compared with every entry.
 const EXEMPT_PATH_LIMITS: ListLimit = ListLimit::new(64, 2_048);
 
-/// The requests that a quota applies to. No two quotas have the same scope.
+/// The requests to which a quota applies. No two quotas have the same scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct QuotaScope {
-    /// Accessor of a mount, which is independent of its path; `None` for all requests.
+    /// Accessor of the mount to whose requests the quota applies; `None` for the requests to all mounts.
     pub(super) mount: Option<String>,
-    /// A path below the mount, or a prefix that ends in `*`; `""` for the whole mount.
+    /// A path relative to the mount, or a prefix of such paths that ends in `*`; `""` for the whole mount.
     pub(super) below: String,
-    /// The role of the request (issuing, signing or login); `""` for any.
+    /// The role that requests name (to issue, sign or log in); `""` for any.
     pub(super) role: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct RateLimit {
     pub(super) scope: QuotaScope,
-    /// Requests per interval; above 0.
+    /// Number of requests allowed per interval; above 0.
     pub(super) rate: f64,
-    /// Length of the interval in seconds.
+    /// Length of the interval for `rate`, in seconds.
     pub(super) interval: u64,
-    /// Seconds for which a client over its limit is rejected. With 0, it is rejected only until a request is
-    /// available again.
+    /// Seconds for which a client that exceeded the limit is rejected. With 0, the client is rejected only until `rate`
+    /// allows another request.
     pub(super) block_interval: u64,
-    /// Without effect, because there is one namespace; stored and returned.
+    /// Has no effect, because there is only one namespace; stored and returned for compatibility.
     pub(super) inheritable: bool,
 }
 
@@ -55,26 +55,27 @@ resource! {
     #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct QuotaConfig {
-        /// Exempt paths, with everything below them; a final `*` matches any suffix.
+        /// Paths that are exempt from quotas, together with all paths below them; a final `*` matches any suffix.
         list(EXEMPT_PATH_LIMITS) rate_limit_exempt_paths = DEFAULT_EXEMPT_PATHS.map(str::to_owned).to_vec();
-        /// Exempt paths relative to the root namespace, which is the only one.
+        /// Exempt paths relative to the root namespace. Since this is the only namespace, they have the same effect as
+        /// `rate_limit_exempt_paths`.
         list(EXEMPT_PATH_LIMITS) absolute_rate_limit_exempt_paths;
-        /// `true` to write rejected requests to the audit log.
+        /// `true` to write requests that a quota rejects to the audit log.
         flag enable_rate_limit_audit_logging = false;
-        /// `true` to add the remaining requests to response headers.
+        /// `true` to report the limit, the remaining requests and the reset time in response headers.
         flag enable_rate_limit_response_headers = false;
     }
 }
 
 impl QuotaConfig {
-    /// `true` if no quota applies to a path.
+    /// `true` if the path is exempt from all quotas.
     pub(super) fn exempts(&self, path: &str) -> bool {
         let all = self.rate_limit_exempt_paths.iter().chain(&self.absolute_rate_limit_exempt_paths);
         all.map(|exempt| exempt.trim_start_matches('/')).any(|exempt| exempt_entry_covers(exempt, path))
     }
 }
 
-/// `true` if a path is exempt by this entry.
+/// `true` if the entry `exempt` of a list exempts `path`.
 fn exempt_entry_covers(exempt: &str, path: &str) -> bool {
     match exempt.strip_suffix('*') {
         Some(begin) => path.starts_with(begin),
@@ -85,11 +86,11 @@ fn exempt_entry_covers(exempt: &str, path: &str) -> bool {
 }
 
 impl RateLimit {
-    /// Applies the given fields; absent fields change nothing. `mount` is the mount that the field `path` names, and
-    /// the rest of that path.
+    /// Returns the quota with the given fields applied; absent fields change nothing. `mount` is the mount that the
+    /// field `path` names, with the rest of that path.
     ///
     /// # Errors
-    /// `Invalid` with the field and its rule.
+    /// `Invalid`, naming the field and its rule.
     pub(super) fn merged(&self, fields: &Fields, mount: Option<(&Mount, &str)>) -> Result<Self> {
         let mut rule = self.clone();
         if fields.has("path") {
@@ -117,11 +118,12 @@ impl RateLimit {
         Ok(rule)
     }
 
-    /// Validates the role against the mount of the quota, and normalizes its name.
+    /// Checks that requests to the quota's mount can name a role, and normalizes the role's name. Does nothing if the
+    /// quota has no role.
     ///
     /// # Errors
-    /// `Invalid` if the mount has no roles, or the path names more than a mount.
-    pub(super) fn with_role_of(mut self, mount: Option<&Mount>) -> Result<Self> {
+    /// `Invalid` if the mount has no roles, or if the quota's path is longer than that of a mount.
+    pub(super) fn with_validated_role(mut self, mount: Option<&Mount>) -> Result<Self> {
         if self.scope.role.is_empty() {
             return Ok(self);
         }
@@ -141,17 +143,18 @@ impl RateLimit {
     }
 }
 
-/// `true` if requests to mounts of this type have a role.
+/// `true` if requests to mounts of this type can name a role.
 fn has_roles(kind: &MountKind) -> bool {
     *kind == MountKind::Pki || kind.class() == MountClass::Methods
 }
 
-/// Normalizes the name of a role: login roles are case-insensitive.
+/// Returns the canonical spelling of a role's name: in lower case for authentication methods, whose roles are
+/// case-insensitive.
 pub(super) fn canonical_role(kind: &MountKind, role: &str) -> String {
     if kind.class() == MountClass::Methods { lower(role).into_owned() } else { role.to_owned() }
 }
 
-/// Parses a number, or text with a number.
+/// Parses the rate of a quota: a JSON number, or text with a number.
 fn parse_rate(value: &Value) -> Result<f64> {
     let rate = match value {
         Value::String(text) => text.trim().parse().ok(),

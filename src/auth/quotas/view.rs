@@ -1,4 +1,4 @@
-//! An immutable snapshot of all quotas, indexed by scope.
+//! An immutable snapshot of all rate-limit quotas, indexed by scope.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use crate::auth::mounts::Mount;
 use crate::caller_network::CallerNetwork;
 use crate::clock::Time;
 
-/// The stored document. No two quotas have the same scope.
+/// The stored document with all quotas. No two quotas have the same scope.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct StoredQuotas {
@@ -20,26 +20,26 @@ pub(super) struct StoredQuotas {
     pub(super) rate_limits: BTreeMap<String, RateLimit>,
 }
 
-/// The properties of a request that quotas need.
+/// The properties of a request by which its quota is found and the request is counted.
 #[derive(Clone, Copy, Debug)]
 pub struct QuotaRequest<'r> {
-    /// Full path in canonical spelling.
+    /// Full path of the request in canonical spelling.
     pub path: &'r str,
-    /// The mount of the request, and the path below it without the `/` of a list.
+    /// The mount of the request, with the path relative to that mount, without the trailing `/` of a list request.
     pub mount: Option<(&'r Mount, &'r str)>,
-    /// Role of the request; `""` for none.
+    /// Role that the request names; `""` for none.
     pub role: &'r str,
-    /// Address of the client.
+    /// Address of the client; `None` if unknown.
     pub address: Option<IpAddr>,
 }
 
-/// An immutable snapshot of all quotas.
+/// An immutable snapshot of all rate-limit quotas.
 pub struct Quotas {
     pub(super) version: u64,
     pub(super) stored: StoredQuotas,
     by_name: BTreeMap<String, Arc<ActiveQuota>>,
     global: Option<Arc<ActiveQuota>>,
-    /// Quotas by the accessor of their mount.
+    /// Quotas that apply to one mount or a part of it, by the accessor of the mount.
     mounts: HashMap<Box<str>, MountQuotas>,
 }
 
@@ -52,15 +52,15 @@ struct ActiveQuota {
 struct MountQuotas {
     whole_mount: Option<Arc<ActiveQuota>>,
     by_path: HashMap<Box<str>, Arc<ActiveQuota>>,
-    /// By path prefix.
+    /// Quotas for a path that ends in `*`, by the path before the `*`.
     by_prefix: HashMap<Box<str>, Arc<ActiveQuota>>,
-    /// Lengths of the prefixes, longest first.
+    /// The different lengths of the keys in `by_prefix`, longest first.
     prefix_lengths: Vec<usize>,
     by_role: HashMap<Box<str>, Arc<ActiveQuota>>,
 }
 
 impl Quotas {
-    /// Compiles the stored quotas. Unchanged quotas keep their buckets.
+    /// Compiles the stored quotas. Quotas that are the same in the snapshot `before` keep their token buckets.
     pub(super) fn compile(stored: StoredQuotas, version: u64, before: Option<&Self>) -> Self {
         let mut quotas = Self {
             version,
@@ -87,23 +87,24 @@ impl Quotas {
         self.by_name.is_empty()
     }
 
-    /// Settings that all quotas share.
+    /// Returns the settings that all quotas share.
     pub fn config(&self) -> &QuotaConfig {
         &self.stored.config
     }
 
-    /// `true` if a quota of this mount depends on the role of a request.
+    /// `true` if this mount has a quota for one of its roles, so the role of a request must be known.
     pub fn depends_on_role(&self, mount: &Mount) -> bool {
         self.mounts.get(&mount.accessor[..]).is_some_and(|quotas| !quotas.by_role.is_empty())
     }
 
-    /// Counts a request against the most specific quota that applies; `None` if there is none.
+    /// Counts a request against the most specific quota that applies to it; `None` if no quota applies or the path is
+    /// exempt.
     pub fn count_request(&self, request: &QuotaRequest<'_>, now: Time) -> Option<RateDecision> {
         let quota = self.find(request).filter(|_| !self.stored.config.exempts(request.path))?;
         Some(quota.limiter.take_request(request.address.map(CallerNetwork::of), now))
     }
 
-    /// Drops idle buckets, so that an unused quota holds no memory.
+    /// Drops the idle token buckets of all quotas, so that an unused quota uses no memory.
     pub(super) fn drop_idle_buckets(&self, now: Time) {
         self.by_name.values().for_each(|quota| quota.limiter.drop_idle_buckets(now));
     }
@@ -135,7 +136,8 @@ impl MountQuotas {
         }
     }
 
-    /// Returns the most specific quota: for the role, else the exact path, the longest prefix, or the whole mount.
+    /// Returns the most specific quota that applies to a request: for its role, else its exact path, the longest
+    /// prefix, or the whole mount.
     fn find(&self, below: &str, role: &str) -> Option<&ActiveQuota> {
         let by_prefix = || self.prefix_lengths.iter().find_map(|length| self.by_prefix.get(below.get(..*length)?));
         let found = self.by_role.get(role).or_else(|| self.by_path.get(below)).or_else(by_prefix);

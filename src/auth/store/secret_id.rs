@@ -1,74 +1,74 @@
-//! Secret ids of the method `approle`, as stored.
+//! Rows and writes of the secret ids of the method `approle`.
 
 use crate::clock::Time;
 use crate::documents::MountId;
 
-/// Keyed hash of a secret id, by which storage finds it.
+/// Keyed hash of a secret id, by which the store finds its row.
 pub type SecretIdHash = [u8; 32];
 
-/// A stored secret id. The storage layer encrypts the body.
+/// The row of a secret id. The storage layer encrypts the body.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretIdRow {
-    /// The mount.
+    /// Id of the mount to which the role belongs.
     pub mount: MountId,
-    /// Number of its role; numbers are never reused.
+    /// Number of the role to which the secret id belongs; numbers are never reused.
     pub role: i64,
-    /// Hash of the secret id, keyed with the key of its role.
+    /// Hash of the secret id, keyed with the key of the role.
     pub hash: SecretIdHash,
-    /// Public handle of the secret id, which does not reveal it.
+    /// Public handle of the secret id, from which the secret id cannot be derived.
     pub accessor: String,
-    /// Time of expiry; `None` for never.
+    /// Time at which the secret id expires; `None` for never.
     pub expires_at: Option<Time>,
-    /// Uses left; `None` without a limit.
+    /// Number of uses that the secret id has left; `None` without a limit.
     pub uses: Option<u32>,
-    /// Time of creation or of the last counted use.
+    /// Time at which the secret id was created or one of its limited uses was last taken.
     pub updated_at: Time,
-    /// Metadata, networks and other settings as JSON.
+    /// Metadata, networks and other settings of the secret id as JSON.
     pub body: Vec<u8>,
 }
 
-/// One change of secret ids.
+/// One write of a unit that concerns secret ids.
 pub enum SecretIdWrite {
-    /// Creates a secret id; `updated_at` is the current time. `Absent` if the role is deleted, `Conflict` if a live
-    /// secret id has the same hash.
+    /// Creates a secret id; `updated_at` is the current time. The outcome is `Absent` if the role is deleted. Fails
+    /// with `Conflict` if a live secret id has the same hash.
     Insert(SecretIdRow),
-    /// Decrements the uses left of a live secret id that has a limit. The last use deletes it.
+    /// Takes one use of a live secret id whose uses are limited. Taking the last use deletes the secret id.
     Spend {
-        /// The mount.
+        /// Id of the mount.
         mount: MountId,
-        /// The secret id.
+        /// Hash of the secret id.
         hash: SecretIdHash,
         /// Current time.
         now: Time,
     },
-    /// Deletes a secret id; `Absent` when there is none.
+    /// Deletes a secret id; the outcome is `Absent` if the secret id does not exist.
     Remove {
-        /// The mount.
+        /// Id of the mount.
         mount: MountId,
-        /// The secret id.
+        /// Hash of the secret id.
         hash: SecretIdHash,
     },
-    /// Marks a role as deleted: its secret ids are swept, and no new ones are accepted.
+    /// Marks a role as deleted: sweeps delete its secret ids, and no new ones can be created.
     DeleteRole {
-        /// The mount.
+        /// Id of the mount.
         mount: MountId,
         /// Number of the role.
         role: i64,
     },
-    /// Deletes up to `limit` expired secret ids, and up to `limit` of deleted roles.
+    /// Deletes up to `limit` expired secret ids, and up to `limit` secret ids of deleted roles.
     Sweep {
         /// Current time.
         now: Time,
-        /// Maximum number of either kind.
+        /// Maximum number of expired secret ids, and of those of deleted roles.
         limit: u32,
     },
 }
 
-/// Key for looking up a secret id.
+/// The property by which a secret id is looked up.
 #[derive(Clone, PartialEq, Eq)]
 pub enum SecretIdKey {
-    /// Its hash.
+    /// Hash of the secret id.
     Hash(SecretIdHash),
-    /// Its accessor.
+    /// Accessor of the secret id.
     Accessor(String),
 }

@@ -1,8 +1,9 @@
-//! The leases of tokens, as clients of the lease API see them, and tokens by the path of the request that created them.
+//! The leases of tokens, as the lease API shows them, and revocation of tokens by the path of the request that created
+//! them.
 //!
-//! The id of a token's lease is its path and the hash of the token, so the lease needs no row. Tokens that never expire
-//! and batch tokens have no lease. Leases are found by reading all tokens, since an index by path would slow down
-//! logins.
+//! The id of a token's lease is the path of that request and the hash of the token, so the lease needs no row. Tokens
+//! that never expire and batch tokens have no lease. Leases are found by reading all tokens, because an index by path
+//! would slow down logins.
 
 use std::collections::BTreeSet;
 
@@ -13,59 +14,59 @@ use crate::clock::Time;
 use crate::documents::PathScope;
 use crate::error::Result;
 
-/// Token rows that are read at a time.
+/// Number of token rows that are read from the store at a time.
 const TOKENS_PER_PAGE: u32 = 100;
 
-/// Treatment of unreadable tokens in a revocation by path. The path of a token is unknown if its record cannot be read.
+/// Treatment of tokens whose record cannot be read, in a revocation by path: their path is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnreadableTokens {
-    /// They stay.
+    /// Such tokens are not revoked.
     Keep,
-    /// They are revoked, unless their login belongs to another mount. Requests with such tokens fail anyway, but their
-    /// descendants may be readable, and the row may be restored.
+    /// Such tokens are revoked, unless their login belongs to another mount. Requests with such tokens fail anyway, but
+    /// their descendants may be readable, and an operator may restore the row.
     Revoke,
 }
 
-/// A page of keys of token leases.
+/// One page of the list of token leases below a path.
 pub struct TokenLeaseKeys {
-    /// The keys, in byte order.
+    /// Keys directly below the path, in byte order: hashes of tokens, and path segments with a trailing `/`.
     pub keys: Vec<String>,
-    /// Number of tokens whose record cannot be read and that may belong below the path.
+    /// Number of tokens whose record cannot be read and whose lease may be below the path.
     pub unreadable: u64,
 }
 
-/// The lease of a token.
+/// The lease of a token, which ends when the token expires.
 pub struct TokenLease {
     hash: TokenHash,
     /// Path of the request that created the token.
     pub path: String,
-    /// Time of creation.
+    /// Time at which the token was created.
     pub issued_at: Time,
-    /// Time of expiry.
+    /// Time at which the token expires.
     pub expires_at: Time,
-    /// Time of the last renewal.
+    /// Time at which the token was last renewed.
     pub last_renewal: Option<Time>,
     /// `true` if the token can be renewed.
     pub renewable: bool,
 }
 
 impl TokenLease {
-    /// The lease of a token; `None` if it never expires.
+    /// Returns the lease of the token in `row`; `None` if the token never expires.
     fn of(row: &TokenRow) -> Result<Option<Self>> {
         let Some(expires_at) = row.expires_at else { return Ok(None) };
         let TokenRecord { path, created_at, last_renewal, renewable, .. } = TokenRecord::of(row)?;
         Ok(Some(Self { hash: row.hash, path, issued_at: created_at, expires_at, last_renewal, renewable }))
     }
 
-    /// Path and hash of the token.
+    /// Returns the id of the lease: the path and the hash of the token.
     pub fn id(&self) -> String {
         format!("{}/{}", self.path, to_hex(&self.hash))
     }
 }
 
 impl Auth {
-    /// Returns the lease with this id, which contains the path at creation or the current path of a moved mount; `None`
-    /// if its token is not live.
+    /// Returns the lease with this id; `None` if its token is not live. For a moved mount, the path in the id may be
+    /// the one at the token's creation or the current one.
     ///
     /// # Errors
     /// Store errors.
@@ -74,10 +75,12 @@ impl Auth {
         let Some(row) = self.live_row(hash).await? else { return Ok(None) };
         let lease = TokenLease::of(&row)?;
         let scopes = self.mounts().path_scopes(path);
-        Ok(lease.filter(|lease| lease.path == path || scopes.iter().any(|scope| is_at(scope, &row, &lease.path))))
+        Ok(lease.filter(|lease| {
+            lease.path == path || scopes.iter().any(|scope| is_at_scope_path(scope, &row, &lease.path))
+        }))
     }
 
-    /// Ends the token with this lease, and its descendants. Returns `true` if there was one.
+    /// Revokes the token with this lease id, and its descendants. Returns `true` if there was such a token.
     ///
     /// # Errors
     /// Store errors.
@@ -88,11 +91,12 @@ impl Auth {
         }
     }
 
-    /// Ends all expiring tokens that were created at or below `prefix`, or whose lease has this id, with their
-    /// descendants. Tokens created in the meantime may stay. Returns the number of unreadable tokens.
+    /// Revokes, with their descendants, all tokens that expire and were created at or below `prefix`; or only one
+    /// token, if `prefix` is the id of its lease. May miss tokens that are created during the call. Returns the number
+    /// of tokens whose record cannot be read.
     ///
     /// # Errors
-    /// Store errors; some tokens may have ended then, and repeating the call ends the others.
+    /// Store errors; some tokens may be revoked then, and repeating the call revokes the others.
     pub async fn revoke_tokens_by_path(&self, prefix: &str, unreadable: UnreadableTokens) -> Result<u64> {
         if self.revoke_token_lease(prefix).await? {
             return Ok(0);
@@ -112,8 +116,8 @@ impl Auth {
             let mut found = Vec::new();
             for row in rows.iter().filter(|row| self.is_live(row) || row.uses == Some(0)) {
                 match TokenLease::of(row) {
-                    Ok(Some(lease)) if is_below(&scopes, row, &lease.path) => found.push(row.hash),
-                    Err(_) if may_be_below(&scopes, row) => {
+                    Ok(Some(lease)) if is_in_scopes(&scopes, row, &lease.path) => found.push(row.hash),
+                    Err(_) if may_be_in_scopes(&scopes, row) => {
                         unreadable_count += 1;
                         if unreadable == UnreadableTokens::Revoke {
                             found.push(row.hash);
@@ -128,7 +132,7 @@ impl Auth {
         }
     }
 
-    /// Returns `true` if there is a token lease.
+    /// `true` if any token has a lease.
     ///
     /// # Errors
     /// Store errors.
@@ -144,8 +148,8 @@ impl Auth {
         }
     }
 
-    /// Returns the first `max` keys after `after` directly below a path, in byte order: hashes of tokens, and segments
-    /// of longer paths with a trailing `/`. Reads all tokens.
+    /// Lists the keys of token leases directly below `prefix`: the first `max` keys after `after`, in byte order. A key
+    /// is the hash of a token or, for longer paths, the next path segment with a trailing `/`. Reads all tokens.
     ///
     /// # Errors
     /// Store errors.
@@ -165,7 +169,7 @@ impl Auth {
                     Ok(Some(lease)) => lease,
                     Ok(None) => continue,
                     Err(_) => {
-                        unreadable += u64::from(may_be_below(&scopes, row));
+                        unreadable += u64::from(may_be_in_scopes(&scopes, row));
                         continue;
                     }
                 };
@@ -188,18 +192,18 @@ impl Auth {
     }
 }
 
-/// `true` if a token was created in one of the scopes.
-fn is_below(scopes: &[PathScope], row: &TokenRow, path: &str) -> bool {
+/// `true` if the token in `row`, created at `path`, belongs to one of the scopes.
+fn is_in_scopes(scopes: &[PathScope], row: &TokenRow, path: &str) -> bool {
     scopes.iter().any(|scope| scope.includes(row.mount, path))
 }
 
-/// `true` if a token whose path is unknown may have been created in one of the scopes.
-fn may_be_below(scopes: &[PathScope], row: &TokenRow) -> bool {
+/// `true` if the token in `row`, whose path is unknown, may belong to one of the scopes.
+fn may_be_in_scopes(scopes: &[PathScope], row: &TokenRow) -> bool {
     scopes.iter().any(|scope| scope.mount.is_none_or(|mount| row.mount == Some(mount)))
 }
 
-/// `true` if a token was created at exactly the path of a scope.
-fn is_at(scope: &PathScope, row: &TokenRow, path: &str) -> bool {
+/// `true` if the token in `row`, created at `path`, belongs to the scope and `path` is exactly that of the scope.
+fn is_at_scope_path(scope: &PathScope, row: &TokenRow, path: &str) -> bool {
     scope.shown.is_empty() && scope.stored == path && scope.includes(row.mount, path)
 }
 

@@ -1,7 +1,8 @@
-//! Creating a token from another token.
+//! Creating a token with another token.
 //!
-//! A child has at most the rights of its parent. `sudo` on the path of the request lifts this limit: it allows other
-//! policies, periods, orphans and other addresses. A token role can lift it too. Only `root` creates `root`.
+//! A child token has at most the rights of its parent. If the parent has `sudo` on the path of the request, the child
+//! may have other policies, a period, no parent, and other addresses. A token role can allow such settings too. Only a
+//! `root` token can create a `root` token.
 
 use std::time::Duration;
 
@@ -21,20 +22,20 @@ use crate::auth::{Auth, Caller, ROOT_POLICY};
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::fields::Fields;
 
-/// The path of a request to create a token.
+/// The endpoint of a request to create a token, below `auth/token/`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreatePath<'a> {
-    /// `create`.
+    /// `create`: the token is a child of the caller's token.
     Child,
-    /// `create-orphan`: the token has no parent. This path does not require `sudo`.
+    /// `create-orphan`: the token has no parent. This endpoint does not require `sudo`.
     Orphan,
-    /// `create/<role>`.
+    /// `create/<role>`: the token has the settings of a token role.
     Role(&'a str),
 }
 
 impl Auth {
-    /// Creates a token for `parent`, and returns it with warnings. `sudo` is `true` if the parent has this capability
-    /// on the path. `fields` are those of `TokenRequest`.
+    /// Creates a token with the token of `parent`, and returns the new token with warnings. `sudo` is `true` if the
+    /// parent has this capability on the path of the request. `fields` are those of `TokenRequest`.
     ///
     /// # Errors
     /// `Invalid` with the violated rule; store errors.
@@ -101,7 +102,7 @@ impl Auth {
         if ttl.is_some() {
             record.bound_cidrs = match role.map(|role| &role.terms.bound_cidrs).filter(|cidrs| !cidrs.is_empty()) {
                 Some(cidrs) => cidrs.clone(),
-                // Without sudo, a token cannot drop the address restrictions of its parent.
+                // Without `sudo`, a token inherits the address restrictions of its parent and cannot remove them.
                 None if orphan && sudo => Vec::new(),
                 None => TokenRecord::of(&parent_row)?.bound_cidrs,
             };
@@ -110,7 +111,7 @@ impl Auth {
             false => TokenOwners { parent: Some(parent_row.hash), mount: parent_row.mount },
             true => TokenOwners::default(),
         };
-        // The last step before the token is stored, because it may create an entity.
+        // The entity is looked up after all checks, because the lookup may create it.
         let entity = match &wanted.entity_alias[..] {
             "" => parent.entity.clone().filter(|_| !orphan),
             alias => Some(self.entity_with_alias(alias).await?),
@@ -123,27 +124,29 @@ impl Auth {
         }
         let uses = (limits.uses > 0).then_some(limits.uses);
         let stored = self.store_token(TokenDraft { record, ttl, uses, owners, batch }).await;
-        // The store checks that the parent still exists: it may have been revoked since it was read.
+        // `Conflict` means that the parent was revoked after its row was read.
         let response =
             stored.map_err(|error| if error.kind() == Kind::Conflict { no_parent_error() } else { error })?;
         let identity_policies = self.identity_policies(&response.entity_id).await?;
         Ok((response.with_identity(&identity_policies), warnings))
     }
 
-    /// Returns the entity with this alias, in lower case, at the token mount; creates it if necessary.
+    /// Returns the entity with the alias `alias`, in lower case, at the token mount; creates the entity if it does not
+    /// exist.
     async fn entity_with_alias(&self, alias: &str) -> Result<EntityRef> {
         let mounts = self.mounts();
         let mount =
             mounts.get(TOKEN_MOUNT_PATH).ok_or_else(|| Error::internal("the mount table has no auth/token/"))?;
         let login = LoginAlias { name: lower(alias).into_owned(), ..LoginAlias::default() };
-        self.entity_of(mount, &login).await.map_err(|error| match error.kind() {
+        self.entity_of_login(mount, &login).await.map_err(|error| match error.kind() {
             Kind::Forbidden => Error::invalid("entity from given entity alias is disabled"),
             Kind::Invalid => error.within("entity_alias"),
             _ => error,
         })
     }
 
-    /// Reads the parent from the store, not the cache. Rejects batch tokens and tokens with limited uses.
+    /// Reads the row of the parent from the store instead of the cache. Rejects a parent that is a batch token or has
+    /// limited uses.
     async fn parent_row(&self, parent: &Caller) -> Result<TokenRow> {
         if parent.is_batch() {
             return Err(Error::invalid("batch tokens cannot create more tokens"));
@@ -161,7 +164,7 @@ impl Auth {
         Ok(Some(role))
     }
 
-    /// Returns the TTL of a new token; `None` for a root token that never expires.
+    /// Returns the TTL that a new token is granted; `None` for a root token that never expires.
     fn initial_ttl(
         &self,
         record: &TokenRecord,
@@ -178,11 +181,11 @@ impl Auth {
     }
 }
 
-/// Limits of request and role; the lesser one applies.
+/// Limits of a new token, from the request and the token role; the lesser limit applies.
 struct CreationLimits {
     explicit_max_ttl: Duration,
     period: Duration,
-    /// 0 for no limit.
+    /// Maximum number of uses of the token; 0 for no limit.
     uses: u32,
 }
 
@@ -215,7 +218,7 @@ impl CreationLimits {
         Self { explicit_max_ttl, period, uses }
     }
 
-    /// Rejects limits that cannot be enforced on batch tokens.
+    /// Rejects the limits if the token is a batch token, for which they cannot be enforced.
     fn check(&self, batch: bool) -> Result<()> {
         let set = [
             (!self.explicit_max_ttl.is_zero(), "explicit_max_ttl"),
@@ -229,7 +232,7 @@ impl CreationLimits {
     }
 }
 
-/// `true` for a batch token. A role with a fixed type takes precedence over the request.
+/// `true` if the new token is a batch token. If the role has a fixed type, the type in the request is ignored.
 fn wants_batch(wanted: &TokenRequest, role: Option<&TokenRole>) -> bool {
     match role.map_or(TokenKind::DefaultService, |role| role.terms.kind) {
         TokenKind::Service => false,
@@ -239,7 +242,7 @@ fn wants_batch(wanted: &TokenRequest, role: Option<&TokenRole>) -> bool {
     }
 }
 
-/// Returns the path recorded in the token, including the suffix from the role.
+/// Returns the path that the token's record contains: the path of the request, with the suffix that the role defines.
 fn recorded_path(path: CreatePath<'_>, role: Option<&TokenRole>) -> String {
     let suffix = role.map(|role| role.path_suffix.as_str()).filter(|suffix| !suffix.is_empty());
     match (path, suffix) {
@@ -250,12 +253,12 @@ fn recorded_path(path: CreatePath<'_>, role: Option<&TokenRole>) -> String {
     }
 }
 
-/// Validates that the role allows this entity alias.
+/// Checks that the token role allows this entity alias. An alias requires a role.
 fn check_alias(alias: &str, role: Option<&TokenRole>) -> Result<()> {
     match role {
         _ if alias.is_empty() => Ok(()),
         None => Err(Error::invalid("'entity_alias' is only allowed in combination with token role")),
-        Some(role) if !role.admits_alias(alias) => Err(Error::invalid("invalid 'entity_alias' value")),
+        Some(role) if !role.allows_entity_alias(alias) => Err(Error::invalid("invalid 'entity_alias' value")),
         Some(_) => Ok(()),
     }
 }

@@ -1,8 +1,8 @@
 //! Texts of tokens and accessors, and the hashes under which they are stored.
 //!
-//! A text contains its creation time in milliseconds and random characters. The hash starts with that time too, so that
-//! new rows are adjacent in the index, and inserts into millions of rows touch only its end. The holder of a token can
-//! read its creation time, which the lookup response contains as well.
+//! A text consists of its creation time in milliseconds and random characters. The hash starts with that time too, so
+//! that new rows are adjacent in the index, and inserts into millions of rows touch only the end of the index. The
+//! holder of a token can read this time from its text, but the lookup response contains it as well.
 
 use aws_lc_rs::digest;
 
@@ -10,29 +10,29 @@ use crate::auth::store::TokenHash;
 use crate::clock::Time;
 use crate::random::{BASE62, base62, unique_base62};
 
-/// Characters of the time; enough until the year 2081.
+/// Number of characters that encode the creation time; enough until the year 2081.
 const TIME_CHARS: usize = 7;
-/// Random characters of a token: 220 bits.
+/// Number of random characters in a token: 220 bits.
 const TOKEN_RANDOM_CHARS: usize = 37;
-/// Random characters of an accessor: 107 bits.
+/// Number of random characters in an accessor: 107 bits.
 const ACCESSOR_RANDOM_CHARS: usize = 18;
 const TOKEN_PREFIX: &str = "s.";
-/// Bytes of the time in a hash.
+/// Number of bytes of a [`TokenHash`] that contain the creation time.
 const HASH_TIME_BYTES: usize = 6;
-/// Maximum length of a stored token or accessor in bytes.
+/// Maximum length in bytes of the text of a stored token or accessor.
 const MAX_TOKEN_BYTES: usize = 512;
 
 pub(in crate::auth) fn new_token(now: Time) -> String {
     format!("{TOKEN_PREFIX}{}{}", encode_time(now), base62(TOKEN_RANDOM_CHARS))
 }
 
-/// Generates an accessor, which by itself grants no rights.
+/// Generates a random accessor. An accessor by itself grants no rights.
 pub(super) fn new_accessor(now: Time) -> String {
     format!("{}{}", encode_time(now), unique_base62(ACCESSOR_RANDOM_CHARS))
 }
 
-/// Returns the storage key of a token or accessor; `None` for an empty or too long text. A text without a time (not
-/// generated here) is stored under its SHA-256.
+/// Returns the storage key of a token or accessor; `None` for an empty or too long text. A text that this server did
+/// not generate contains no time, so its key is its whole SHA-256.
 pub(in crate::auth) fn hash_of(text: &str) -> Option<TokenHash> {
     if text.is_empty() || text.len() > MAX_TOKEN_BYTES {
         return None;
@@ -51,7 +51,7 @@ pub(super) fn sha256(text: &str) -> TokenHash {
     hash
 }
 
-/// Encodes the time in base 62 with ordered digits, so that texts sort by time.
+/// Encodes a time in base 62 with digits in ASCII order, so that the texts sort by time.
 fn encode_time(now: Time) -> String {
     let max = 62_i128.pow(TIME_CHARS as u32) - 1;
     let mut left = (now.unix_timestamp_nanos() / 1_000_000).clamp(0, max) as usize;
@@ -67,7 +67,7 @@ pub(super) fn is_stored_token(text: &str) -> bool {
     text.starts_with(TOKEN_PREFIX) && decode_time(text).is_some()
 }
 
-/// `true` if a text has the form of an accessor.
+/// `true` if a text has the form of an accessor of this server.
 pub(super) fn is_accessor(text: &str) -> bool {
     !text.starts_with(TOKEN_PREFIX) && decode_time(text).is_some()
 }
@@ -112,7 +112,7 @@ mod tests {
         let accessor = new_accessor(START);
         assert!(is_stored_token(&one) && !is_accessor(&one) && is_accessor(&accessor) && !is_stored_token(&accessor));
         assert!(!is_stored_token(&one[..45]) && !is_accessor(&accessor[..24]));
-        // Every character is significant.
+        // A change of any character changes the hash.
         let ends = |last: char| hash_of(&format!("{}{last}", &one[..45]));
         assert_ne!(ends('a'), ends('b'));
     }

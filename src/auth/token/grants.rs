@@ -1,4 +1,4 @@
-//! Policies of a new token, from the request, the parent and the role.
+//! Determines the policies of a new token, from the request, the parent token and the token role.
 
 use super::roles::TokenRole;
 use crate::auth::ROOT_POLICY;
@@ -7,18 +7,18 @@ use crate::auth::policies::DEFAULT_POLICY;
 use crate::error::{Error, Result};
 
 pub(super) struct PolicyGrant<'a> {
-    /// Requested policies, normalized; empty for none.
+    /// Normalized names of the policies that the request contains; empty for none.
     pub(super) requested: Vec<String>,
-    /// `true` if the request excludes `default`.
+    /// `true` if the request excludes the policy `default`.
     pub(super) no_default: bool,
     pub(super) parent: &'a [String],
-    /// `true` if the parent has `sudo` on the path.
+    /// `true` if the parent has `sudo` on the path of the request.
     pub(super) sudo: bool,
     pub(super) role: Option<&'a TokenRole>,
 }
 
 impl PolicyGrant<'_> {
-    /// Returns the policies of the token.
+    /// Returns the policies that the new token is granted.
     ///
     /// # Errors
     /// `Invalid` with the violated rule.
@@ -26,7 +26,7 @@ impl PolicyGrant<'_> {
         let no_default = self.no_default || self.role.is_some_and(|role| role.terms.no_default_policy);
         let parent = self.parent;
         let mut names = match self.role {
-            Some(role) if role.limits_policies() => self.policies_by_role(role, no_default)?,
+            Some(role) if role.has_policy_lists() => self.policies_by_role(role, no_default)?,
             _ => self.policies_by_parent()?,
         };
         if no_default {
@@ -39,7 +39,7 @@ impl PolicyGrant<'_> {
         Ok(names)
     }
 
-    /// A role with lists of policies decides alone; the policies of the parent do not limit it.
+    /// Determines the policies by the lists of the token role. The policies of the parent do not limit them.
     fn policies_by_role(self, role: &TokenRole, no_default: bool) -> Result<Vec<String>> {
         let adds_default = !no_default && !role.disallows(DEFAULT_POLICY);
         let with_default = |mut names: Vec<String>| {
@@ -48,7 +48,7 @@ impl PolicyGrant<'_> {
             }
             names
         };
-        let names = match (self.requested.is_empty(), role.allows_some()) {
+        let names = match (self.requested.is_empty(), role.has_allowed_policies()) {
             (true, true) => with_default(role.allowed_policies.clone()),
             (true, false) => with_default(self.parent.to_vec()),
             (false, false) => with_default(self.requested),
@@ -72,8 +72,8 @@ impl PolicyGrant<'_> {
         }
     }
 
-    /// Without a role that has lists of policies, the policies of the parent are the limit, unless the parent has
-    /// `sudo`.
+    /// Determines the policies without lists of a token role: they must be among those of the parent, unless the parent
+    /// has `sudo`.
     fn policies_by_parent(self) -> Result<Vec<String>> {
         let mut names = self.requested;
         let parent = self.parent;

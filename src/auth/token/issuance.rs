@@ -1,4 +1,4 @@
-//! Creates the text and the row of a token.
+//! The last step of creating a token: its text, and its row in the store.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,27 +14,27 @@ use crate::documents::MountId;
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 
-/// Objects whose end also ends the token.
+/// The objects whose deletion or revocation also revokes the token.
 #[derive(Clone, Copy, Default)]
 pub(in crate::auth) struct TokenOwners {
-    /// The token that created it.
+    /// Hash of the token with which this token is created; `None` for an orphan.
     pub(super) parent: Option<TokenHash>,
-    /// The authentication mount of the login that created the token or one of its ancestors.
+    /// The authentication mount of the login that creates the token or created one of its ancestors.
     pub(super) mount: Option<MountId>,
 }
 
 pub(super) struct TokenDraft {
     pub(super) record: TokenRecord,
-    /// Lifetime; `None` for unlimited.
+    /// Lifetime of the token; `None` for unlimited.
     pub(super) ttl: Option<Duration>,
     pub(super) uses: Option<u32>,
     pub(super) owners: TokenOwners,
-    /// `true` for a batch token, which is not stored.
+    /// `true` for a batch token, which has no row in the store.
     pub(super) batch: bool,
 }
 
 impl Auth {
-    /// Returns a record with a new accessor and default settings, created now.
+    /// Returns the record of a new token, with a random accessor, the current time, and default settings.
     pub(in crate::auth) fn new_token_record(
         &self,
         policies: Vec<String>,
@@ -63,7 +63,7 @@ impl Auth {
         }
     }
 
-    /// Creates a token. Its text exists only in the result.
+    /// Creates a token and stores it, unless it is a batch token. The text of the token exists only in the result.
     ///
     /// # Errors
     /// `Conflict` when parent or mount no longer exists; `Invalid` for a batch token that is too long; store errors.
@@ -77,7 +77,7 @@ impl Auth {
             record.accessor.clear();
             let batch =
                 BatchToken { record, expires_at, parent: owners.parent, mount: owners.mount.map(|mount| mount.0) };
-            let token = Secret::new(self.seal_batch(&batch)?);
+            let token = Secret::new(self.encrypt_batch_token(&batch)?);
             let attributes = batch.attributes();
             return Ok(TokenResponse::new(token, batch.record, &attributes, now));
         }

@@ -1,7 +1,7 @@
-//! Tokens of logins.
+//! Tokens that clients receive for logins.
 //!
 //! An authentication method verifies the client and returns an [`AuthenticatedLogin`]; this module derives the token
-//! from the role's settings and those of the mount. The token has no parent, and ends with the mount.
+//! from the settings of the role and of the mount. The token has no parent. It is revoked when the mount is disabled.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use super::issuance::{TokenDraft, TokenOwners};
 use super::network::Network;
 use super::record::TokenLogin;
 use super::response::TokenResponse;
-use super::terms::{TokenKind, TokenTerms, root_not_allowed};
+use super::terms::{TokenKind, TokenTerms, root_not_allowed_error};
 use super::ttl::{TtlLimits, lesser_duration, saturating_add};
 use crate::auth::identity::LoginAlias;
 use crate::auth::mounts::Mount;
@@ -22,24 +22,25 @@ use crate::auth::{Auth, ROOT_POLICY};
 use crate::clock::Time;
 use crate::error::{Error, Kind, Result, Warnings};
 
-/// A successful authentication.
+/// The result of a successful authentication, from which a token is created.
 pub struct AuthenticatedLogin {
-    /// Mount of the method.
+    /// Mount of the authentication method.
     pub mount: Arc<Mount>,
-    /// Role of the login.
+    /// Name of the role with which the client logged in.
     pub role: String,
     /// Identity of the client; `None` if the method does not distinguish clients.
     pub alias: Option<LoginAlias>,
-    /// Name of the client. The token's display name is this name, prefixed with the mount path.
+    /// Name of the client. The token's display name is this name after the mount path and a `-`.
     pub display_name: String,
-    /// Metadata of the token.
+    /// Metadata for the token.
     pub meta: BTreeMap<String, String>,
-    /// Token settings of the role.
+    /// Token settings of the role, perhaps restricted further by the client's credential.
     pub terms: TokenTerms,
-    /// Address of the client.
+    /// Address of the client; `None` if unknown.
     pub address: Option<IpAddr>,
-    /// The write that takes a use of the credential, if its uses are limited. It is committed just before the token, so
-    /// a rejected login takes none, and a login whose token could not be stored may have taken one.
+    /// The write that takes a use of the client's secret id, if its uses are limited. It is committed just before the
+    /// token is stored. So a rejected login takes no use, but a login whose token could not be stored may have taken
+    /// one.
     pub consumed_use: Option<SecretIdWrite>,
 }
 
@@ -56,15 +57,15 @@ impl Auth {
         }
         let mut policies = normalize_token_policies("token_policies", terms.policies.clone())?;
         if contains(&policies, ROOT_POLICY) {
-            return Err(root_not_allowed());
+            return Err(root_not_allowed_error());
         }
         if !terms.no_default_policy {
             insert_sorted(&mut policies, DEFAULT_POLICY);
         }
         let batch = token_kind(&terms, &mount) == TokenKind::Batch;
         if batch {
-            // The mount may have been set to issue batch tokens after the role was written.
-            terms.check_batch()?;
+            // An operator may have set the mount to issue batch tokens after the role was written.
+            terms.check_allowed_for_batch()?;
         }
         let mut record =
             self.new_token_record(policies, token_display_name(&mount, &display_name), &format!("{}login", mount.path));
@@ -76,7 +77,7 @@ impl Auth {
             true => vec![Network::of(address.ok_or_else(Error::forbidden)?)],
         };
         let entity = match &alias {
-            Some(alias) => Some(self.entity_of(&mount, alias).await?),
+            Some(alias) => Some(self.entity_of_login(&mount, alias).await?),
             None => None,
         };
         if let Some(entity) = &entity {
@@ -103,7 +104,7 @@ impl Auth {
     }
 }
 
-/// Limits on the lifetime of a login's token, counted from `start`.
+/// Returns the limits on the lifetime of a login's token, counted from `start`.
 pub(super) fn login_limits(mount: &Mount, terms: &TokenTerms, start: Time) -> TtlLimits {
     TtlLimits {
         start,
@@ -114,7 +115,7 @@ pub(super) fn login_limits(mount: &Mount, terms: &TokenTerms, start: Time) -> Tt
     }
 }
 
-/// Returns the type of a login's token. A fixed type of the mount takes precedence over the role's.
+/// Returns the type of a login's token. If the mount has a fixed type, the type in the role is ignored.
 fn token_kind(terms: &TokenTerms, mount: &Mount) -> TokenKind {
     match TokenKind::of(&mount.token_type) {
         Some(forced @ (TokenKind::Service | TokenKind::Batch)) => forced,
@@ -127,7 +128,8 @@ fn token_kind(terms: &TokenTerms, mount: &Mount) -> TokenKind {
     }
 }
 
-/// Returns the path of the mount below `auth/` and the name, joined by `-`.
+/// Returns the display name of a login's token: the path of the mount below `auth/` and the client's name, joined by
+/// `-`.
 fn token_display_name(mount: &Mount, name: &str) -> String {
     let path = mount.path.strip_prefix("auth/").unwrap_or(&mount.path).replace('/', "-");
     format!("{path}{name}").trim_end_matches('-').to_owned()

@@ -1,4 +1,4 @@
-//! IP networks to which tokens and roles can be bound.
+//! IP networks to which tokens and roles can be restricted.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,24 +9,25 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::fields::{Fields, ListLimit};
 
-/// Maximum number of networks in a list, and maximum length of each in bytes.
+/// Limits of a list of networks: the number of networks, and the length of each in bytes.
 const NETWORK_LIST_LIMITS: ListLimit = ListLimit::new(256, 64).rejecting_only_empty();
 
-/// A network such as `192.0.2.0/24` or `2001:db8::/32`, or an address. It is rendered as it was given, because clients
-/// that compare texts distinguish an address from `192.0.2.1/32`. IPv4-mapped IPv6 is converted to IPv4.
+/// An IP network such as `192.0.2.0/24` or `2001:db8::/32`, or a single address. It is rendered as it was given, with
+/// or without prefix length, because clients that compare texts distinguish `192.0.2.1` from `192.0.2.1/32`.
+/// IPv4-mapped IPv6 is converted to IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Network {
     net: IpNet,
-    /// `true` if it was given without a prefix length.
+    /// `true` if the network was given as an address without a prefix length.
     bare: bool,
 }
 
 impl Network {
-    /// Parses a network or an address.
+    /// Parses a network or a single address; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let Some((address, prefix)) = text.split_once('/') else { return text.parse().ok().map(Self::of) };
-        // The library's parser accepts leading zeros, which other parsers read as octal.
+        // The parser of the library accepts leading zeros in the prefix length, which other parsers read as octal.
         let digits = !prefix.is_empty() && prefix.bytes().all(|b| b.is_ascii_digit());
         let network = IpNet::new(address.parse().ok()?, prefix.parse().ok().filter(|_| digits)?).ok()?;
         if let IpNet::V6(v6) = network
@@ -38,13 +39,14 @@ impl Network {
         Some(Self { net: network, bare: false })
     }
 
-    /// The network of one address.
+    /// Returns the network that contains only this address.
     pub fn of(address: IpAddr) -> Self {
         Self { net: IpNet::from(address.to_canonical()), bare: true }
     }
 
-    /// Renders a single address without a prefix length, as tokens and token settings do.
-    pub fn brief(self) -> Self {
+    /// Returns the network so that a single address is rendered without a prefix length, as in tokens and token
+    /// settings.
+    pub fn with_bare_address(self) -> Self {
         Self { bare: self.net.prefix_len() == self.net.max_prefix_len(), ..self }
     }
 
@@ -53,20 +55,21 @@ impl Network {
         self.net.contains(&address.to_canonical())
     }
 
-    /// `true` if a list of networks allows an address. An empty list allows every client, even without an address.
-    pub fn any_admits(networks: &[Self], address: Option<IpAddr>) -> bool {
+    /// `true` if one of the networks contains the client's address. An empty list allows every client, even one whose
+    /// address is unknown.
+    pub fn list_allows_address(networks: &[Self], address: Option<IpAddr>) -> bool {
         networks.is_empty() || address.is_some_and(|at| networks.iter().any(|network| network.contains(at)))
     }
 
-    /// `true` if each network of `inner` is within one of `outer`; an empty `outer` contains everything.
+    /// `true` if each network of `inner` lies within one of `outer`. An empty `outer` contains every network.
     pub fn all_within(inner: &[Self], outer: &[Self]) -> bool {
         outer.is_empty() || inner.iter().all(|inner| outer.iter().any(|outer| outer.net.contains(&inner.net)))
     }
 
-    /// Parses the list of networks in a field; `None` if it is absent.
+    /// Parses the list of networks in the field `name`; `None` if the field is absent.
     ///
     /// # Errors
-    /// `Invalid` naming the field.
+    /// `Invalid`, naming the field.
     pub fn parse_list(fields: &Fields, name: &str) -> Result<Option<Vec<Self>>> {
         let Some(texts) = fields.list_within(name, NETWORK_LIST_LIMITS)? else { return Ok(None) };
         let parsed: Option<Vec<Self>> = texts.iter().map(|text| Self::parse(text)).collect();
@@ -116,7 +119,7 @@ mod tests {
             assert_eq!(Network::parse(text).unwrap().to_string(), written, "{text}");
         }
         for (text, written) in [("192.0.2.1/32", "192.0.2.1"), ("::1", "::1"), ("::/0", "::/0")] {
-            assert_eq!(Network::parse(text).unwrap().brief().to_string(), written, "{text}");
+            assert_eq!(Network::parse(text).unwrap().with_bare_address().to_string(), written, "{text}");
         }
         for text in ["", "/", "192.0.2/24", "192.0.2.01", "192.0.2.0/33", "192.0.2.0/+4", "::ffff:192.0.2.0/8", "host"]
         {
@@ -144,9 +147,9 @@ mod tests {
     #[test]
     fn address_is_allowed_if_any_network_contains_it() {
         let networks = ["192.0.2.9/24", "::1"].map(|text| Network::parse(text).unwrap());
-        let passes = |address: &str| Network::any_admits(&networks, Some(address.parse().unwrap()));
+        let passes = |address: &str| Network::list_allows_address(&networks, Some(address.parse().unwrap()));
         assert!(passes("192.0.2.200") && passes("::ffff:192.0.2.200") && passes("::1"));
         assert!(!passes("192.0.3.1") && !passes("::2"));
-        assert!(!Network::any_admits(&networks, None) && Network::any_admits(&[], None));
+        assert!(!Network::list_allows_address(&networks, None) && Network::list_allows_address(&[], None));
     }
 }

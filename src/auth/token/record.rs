@@ -1,4 +1,4 @@
-//! The record of a token, and its lookup response.
+//! The record of a token, and the lookup response rendered from it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,56 +15,56 @@ use crate::error::{Error, Result};
 /// The login that created a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenLogin {
-    /// Mount of the method.
+    /// Mount of the authentication method.
     #[serde(with = "crate::auth::mounts::mount_id")]
     pub mount: MountId,
-    /// Role of the login.
+    /// Name of the role with which the client logged in.
     pub role: String,
 }
 
-/// The part of a token's row that the storage layer encrypts. It does not contain the token itself.
+/// The part of a token's row that the storage layer encrypts. It does not contain the text of the token.
 #[derive(Clone, Serialize, Deserialize)]
 pub(in crate::auth) struct TokenRecord {
     pub accessor: String,
     pub policies: Vec<String>,
-    /// Path of the request that created it.
+    /// Path of the request that created the token.
     pub path: String,
     pub meta: BTreeMap<String, String>,
     pub display_name: String,
     #[serde(with = "crate::auth::instant")]
     pub created_at: Time,
-    /// TTL at creation; zero for unlimited.
+    /// TTL that the token was granted at creation; zero for unlimited.
     pub creation_ttl: Duration,
-    /// TTL that the creation or the last renewal granted; the next renewal grants it again unless the client requests
-    /// another.
+    /// TTL that the creation or the last renewal granted. The next renewal grants the same TTL unless the client
+    /// requests another one.
     pub grant: Duration,
-    /// Maximum lifetime since creation; zero for the mount's.
+    /// Maximum lifetime of the token since creation; zero if only the mount's maximum applies.
     pub explicit_max_ttl: Duration,
-    /// TTL of every renewal; zero for a token that is not periodic.
+    /// TTL that every renewal grants; zero for a token that is not periodic.
     pub period: Duration,
     pub renewable: bool,
     pub entity_id: String,
     /// Networks from which the token may be used; empty for any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bound_cidrs: Vec<Network>,
-    /// Token role that created it; `""` for none.
+    /// Name of the token role with which the token was created; `""` for none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub role: String,
-    /// [`Caller::limit_key`](crate::auth::Caller::limit_key) of the creator, if per-caller limits count this token as
-    /// its creator.
+    /// The creator's [`Caller::limit_key`](crate::auth::Caller::limit_key), if per-caller limits count requests with
+    /// this token as the creator's; else empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub counts_as: String,
-    /// The login that created it.
+    /// The login that created the token; `None` if no login created it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub login: Option<TokenLogin>,
     #[serde(default, with = "crate::auth::instant::option")]
     pub last_renewal: Option<Time>,
 }
 
-/// Token state that is stored outside the record.
+/// Properties of a token that its record does not contain.
 pub(super) struct TokenAttributes {
     pub(super) expires_at: Option<Time>,
-    /// Uses left; `None` without a limit.
+    /// Number of uses that the token has left; `None` without a limit.
     pub(super) uses: Option<u32>,
     pub(super) orphan: bool,
     /// `true` for a batch token.
@@ -90,7 +90,7 @@ impl TokenRecord {
         serde_json::to_vec(self).map_err(Error::internal)
     }
 
-    /// Returns the lookup response at `now`. `id` is `""` for a lookup by accessor.
+    /// Renders the lookup response at the time `now`. `id` is the text of the token, or `""` for a lookup by accessor.
     pub(super) fn lookup_json(&self, id: &str, attributes: &TokenAttributes, now: Time) -> Value {
         let mut shown = json!({
             "id": id,
@@ -99,7 +99,7 @@ impl TokenRecord {
             "path": self.path,
             "meta": Some(&self.meta).filter(|meta| !meta.is_empty()),
             "display_name": self.display_name,
-            // 0 means unlimited, so a token on its last use shows -1.
+            // In responses 0 means unlimited, so -1 is shown during the token's last use.
             "num_uses": attributes.uses.map_or(0, |left| if left == 0 { -1 } else { i64::from(left) }),
             "orphan": attributes.orphan,
             "creation_time": self.created_at.unix_timestamp(),
@@ -129,7 +129,7 @@ impl TokenRecord {
     }
 }
 
-/// Returns the time from `now` to `end`; zero if it has passed.
+/// Returns the time from `now` to `end`; zero if `end` is in the past.
 pub(super) fn remaining_time(end: Time, now: Time) -> Duration {
     Duration::try_from(end - now).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Renewal of tokens.
+//! Renewal of tokens, which extends their lifetime.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use crate::error::{Error, Result, Warnings};
 use crate::secret::Secret;
 
 impl Auth {
-    /// Renews the caller's own token, whose text is `token`. `increment` is a requested TTL; `None` and zero repeat the
-    /// last grant. Returns the `auth` object and warnings.
+    /// Renews the caller's own token, whose text is `token`. `increment` is the TTL that the client requests; with
+    /// `None` or zero, the renewal grants the default TTL. Returns the `auth` object and warnings.
     ///
     /// # Errors
-    /// `Invalid` when it no longer exists, is not renewable, or is at its maximum lifetime; store errors.
+    /// `Invalid` when the token no longer exists, is not renewable, or has reached its maximum lifetime; store errors.
     pub async fn renew_self(
         &self,
         caller: &Caller,
@@ -32,7 +32,7 @@ impl Auth {
         self.renew_row(self.live_row(caller.hash).await?.ok_or_else(token_not_found)?, token, increment).await
     }
 
-    /// Renews the token with this text; otherwise as [`Auth::renew_self`].
+    /// Renews the token with this text, as [`Auth::renew_self`].
     ///
     /// # Errors
     /// As [`Auth::renew_self`].
@@ -47,13 +47,13 @@ impl Auth {
     /// Renews the token with this accessor. The response does not contain the token.
     ///
     /// # Errors
-    /// As [`Auth::renew_self`]; `invalid accessor`.
+    /// As [`Auth::renew_self`]; `Invalid` with `invalid accessor` if there is no such token.
     pub async fn renew_accessor(
         &self,
         accessor: &str,
         increment: Option<Duration>,
     ) -> Result<(TokenResponse, Warnings)> {
-        let row = self.row_by_accessor(accessor).await?;
+        let row = self.live_row_by_accessor(accessor).await?;
         self.renew_row(row.ok_or_else(|| Error::invalid("invalid accessor"))?, "", increment).await
     }
 
@@ -87,10 +87,10 @@ impl Auth {
         }
     }
 
-    /// Returns the limits of a renewal, and its default TTL.
+    /// Returns the limits on the lifetime of a renewed token, and the TTL that applies if the client requests none.
     fn renewal_limits(&self, record: &TokenRecord) -> Result<(TtlLimits, Duration)> {
         if let Some(login) = &record.login {
-            // The role's current settings, within the limits set at creation.
+            // The current settings of the role apply, within the maximum lifetime that the token got at creation.
             let terms = self.logins().terms(login.mount, &login.role)?;
             let mounts = self.mounts.load();
             let mount = mounts.by_id(login.mount).ok_or_else(token_not_found)?;
@@ -103,7 +103,7 @@ impl Auth {
                 let role = &record.role;
                 Error::invalid(format!("original token role {role:?} could not be found, not renewing"))
             })?;
-            // A change of the role after the creation of the token can only lower its limits.
+            // If the role was changed after the token was created, its new settings can only lower the limits.
             limits.explicit_max = lesser_duration(limits.explicit_max, role.terms.explicit_max_ttl);
             if !limits.period.is_zero() {
                 limits.period = lesser_duration(limits.period, role.terms.period);
@@ -112,7 +112,7 @@ impl Auth {
         Ok((limits, record.grant))
     }
 
-    /// Limits on the lifetime of a token that was created from another one.
+    /// Returns the limits on the lifetime of a token that was created with another token.
     pub(super) fn token_limits(&self, record: &TokenRecord) -> TtlLimits {
         let mounts = self.mounts.load();
         let mount = mounts.get(TOKEN_MOUNT_PATH);

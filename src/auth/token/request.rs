@@ -11,7 +11,8 @@ use crate::fields::{Fields, ListLimit};
 
 const MAX_DISPLAY_NAME_BYTES: usize = 128;
 
-/// The requested properties. A zero duration and an empty list mean "not given".
+/// The parsed fields of a request to create a token. A zero duration and an empty list mean that the field was not
+/// given.
 pub(super) struct TokenRequest {
     pub(super) policies: Vec<String>,
     pub(super) no_parent: bool,
@@ -20,21 +21,21 @@ pub(super) struct TokenRequest {
     pub(super) ttl: Duration,
     pub(super) explicit_max_ttl: Duration,
     pub(super) period: Duration,
-    /// 0 for no limit.
+    /// Maximum number of uses of the token; 0 for no limit.
     pub(super) uses: u32,
-    /// `true` for a batch token, `None` to use the role's default.
+    /// `true` for a batch token, `false` for a service token, `None` for the role's default.
     pub(super) batch: Option<bool>,
     pub(super) display_name: String,
     pub(super) meta: BTreeMap<String, String>,
-    /// `""` for none.
+    /// Name of an alias at the token mount, whose entity the token gets; `""` for none.
     pub(super) entity_alias: String,
 }
 
 impl TokenRequest {
-    /// Parses the fields.
+    /// Parses the fields of the request.
     ///
     /// # Errors
-    /// `Invalid` with field and rule.
+    /// `Invalid`, naming the field and its rule.
     pub(super) fn parse(fields: &Fields) -> Result<Self> {
         let batch = match fields.text("type")?.unwrap_or_default().as_str() {
             "" => None,
@@ -68,7 +69,8 @@ impl TokenRequest {
     }
 }
 
-/// Returns `token-` and the name reduced to letters, digits and `-`, or `token` without a name.
+/// Returns the display name of the token: `token-` and `name`, with all characters except ASCII letters and digits
+/// replaced by `-`; `token` without a name.
 fn parse_display_name(name: &str) -> Result<String> {
     if name.len() > MAX_DISPLAY_NAME_BYTES {
         return Err(Error::invalid(format!("display_name: longer than {MAX_DISPLAY_NAME_BYTES} bytes")));
@@ -78,7 +80,7 @@ fn parse_display_name(name: &str) -> Result<String> {
 }
 
 fn parse_metadata(fields: &Fields) -> Result<BTreeMap<String, String>> {
-    // Single values are not limited, only their sum.
+    // Only the total length of the values is limited (below), not that of a single value.
     let meta = fields.map_within("meta", ListLimit { bytes: usize::MAX, ..ListLimit::LIST })?.unwrap_or_default();
     check_metadata("meta", &meta)?;
     Ok(meta)

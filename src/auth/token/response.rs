@@ -1,4 +1,4 @@
-//! The `auth` object of a response: a token and its properties.
+//! The `auth` object of a response: a token with its properties.
 
 use std::collections::BTreeMap;
 
@@ -9,42 +9,42 @@ use crate::auth::identity::merge_policy_names;
 use crate::clock::Time;
 use crate::secret::Secret;
 
-/// The `auth` object. Serializes the members that are not secret; token and accessor are rendered separately.
+/// The `auth` object of a response. It serializes without token and accessor, which are secret and rendered separately.
 #[derive(Default, Serialize)]
 pub struct TokenResponse {
-    /// `client_token`; empty if the request used the accessor.
+    /// Text of the token (`client_token`); empty if the request named the token by its accessor.
     #[serde(skip)]
     pub token: Secret,
-    /// Accessor; empty for a batch token.
+    /// Accessor of the token; empty for a batch token.
     #[serde(skip)]
     pub accessor: String,
-    /// Id of its entity; `""` for none.
+    /// Id of the token's entity; `""` for none.
     pub entity_id: String,
-    /// Policies of the entity.
+    /// Names of the policies of the token's entity.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub identity_policies: Vec<String>,
-    /// Remaining lifetime in seconds; 0 for unlimited.
+    /// Remaining lifetime of the token in seconds; 0 for unlimited.
     pub lease_duration: u64,
-    /// Metadata; `None` for none.
+    /// Metadata of the token; `None` for none.
     pub metadata: Option<BTreeMap<String, String>>,
-    /// Always null: there is no multi-factor authentication.
+    /// Always null, because this server has no multi-factor authentication.
     pub mfa_requirement: (),
-    /// Uses left; 0 without a limit.
+    /// Number of uses that the token has left; 0 without a limit.
     pub num_uses: u32,
-    /// `true` if it has no parent.
+    /// `true` if the token has no parent.
     pub orphan: bool,
-    /// All policies, sorted.
+    /// Names of all policies of token and entity, sorted.
     pub policies: Vec<String>,
-    /// `true` if it can be renewed.
+    /// `true` if the token can be renewed.
     pub renewable: bool,
-    /// Policies of the token itself.
+    /// Names of the policies attached to the token itself.
     pub token_policies: Vec<String>,
-    /// `service` or `batch`.
+    /// Type of the token: `service` or `batch`.
     pub token_type: &'static str,
 }
 
 impl TokenResponse {
-    /// Describes a token at `now`; `token` is empty if the request used the accessor.
+    /// Describes a token at the time `now`; `token` is empty if the request named the token by its accessor.
     pub(super) fn new(token: Secret, record: TokenRecord, attributes: &TokenAttributes, now: Time) -> Self {
         let TokenRecord { accessor, policies, meta, renewable, entity_id, .. } = record;
         Self {
@@ -72,9 +72,9 @@ impl TokenResponse {
         self
     }
 
-    /// Serializes all members except token and accessor as JSON, without the enclosing braces.
+    /// Renders all members except token and accessor as JSON, without the enclosing braces.
     pub fn members_json(&self) -> Vec<u8> {
-        // Cannot fail, because all map keys are text.
+        // Serialization cannot fail, because all map keys are text.
         let mut members = serde_json::to_vec(self).unwrap_or_default();
         members.pop();
         members.drain(..1.min(members.len()));

@@ -1,4 +1,4 @@
-//! Stored token roles: a document per role, published as one view.
+//! Stored token roles: one document per role, published together as one snapshot.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use crate::fields::{Fields, MAX_NAME_LEN, is_name};
 
 const MAX_TOKEN_ROLES: usize = 1_000;
 
-/// Kind of the stored documents, which are named after the role.
+/// Kind of the stored documents of token roles; a document is named after its role.
 const TOKEN_ROLE_DOCUMENT_KIND: &str = "token-role";
 
-/// An immutable snapshot of all token roles, with the versions of their documents.
+/// An immutable snapshot of all token roles by name, each with the version of its document.
 #[derive(Clone, Default)]
 pub(in crate::auth) struct TokenRoleTable(BTreeMap<String, (u64, TokenRole)>);
 
@@ -49,7 +49,7 @@ impl Auth {
     /// Creates or changes a token role, and returns warnings.
     ///
     /// # Errors
-    /// `Invalid` with field and rule; store errors.
+    /// `Invalid`, naming the field and its rule; store errors.
     pub async fn token_role_write(&self, name: &str, fields: &Fields) -> Result<Warnings> {
         if !is_name(name) || name.len() > MAX_NAME_LEN {
             return Err(Error::invalid(format!(
@@ -76,7 +76,8 @@ impl Auth {
         retry_on_conflict(format_args!("token role {name:?}"), attempt).await
     }
 
-    /// Deletes a token role; succeeds if there is none. Its tokens stay valid, but cannot be renewed.
+    /// Deletes a token role; succeeds if the role does not exist. Tokens created with the role stay valid, but cannot
+    /// be renewed.
     ///
     /// # Errors
     /// Store errors.
@@ -93,12 +94,13 @@ impl Auth {
         retry_on_conflict(format_args!("token role {name:?}"), attempt).await
     }
 
-    /// Commits a change of one role and publishes the resulting view. Publishing cannot fail.
+    /// Commits a change of the role `name`, and publishes a snapshot in which the role is `now` or, for `None`,
+    /// removed. Publishing cannot fail.
     async fn commit_token_role(&self, name: &str, expected: u64, now: Option<TokenRole>) -> Result<()> {
         let body = now.as_ref().map(serde_json::to_vec).transpose().map_err(Error::internal)?;
         let key = DocumentKey { mount: SYSTEM_MOUNT, kind: TOKEN_ROLE_DOCUMENT_KIND, name: name.to_owned() };
         let unit = vec![AuthWrite::Document(DocumentWrite { key, expected, body })];
-        self.commit_or_recheck(unit).await?;
+        self.commit_or_reload(unit).await?;
         let mut next = TokenRoleTable::clone(&self.token_roles.load());
         match now {
             Some(role) => drop(next.0.insert(name.to_owned(), (expected + 1, role))),

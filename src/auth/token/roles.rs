@@ -1,4 +1,4 @@
-//! Token roles: settings for tokens that are created under the role.
+//! Token roles: settings for tokens that clients create with other tokens.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -11,10 +11,10 @@ use crate::auth::policy::lower;
 use crate::error::{Error, Result, Warnings};
 use crate::fields::{Fields, ListFieldSlot, ListLimit, Resource as _, resource};
 
-/// Maximum length of a path suffix in bytes.
+/// Maximum length of `path_suffix` in bytes.
 const MAX_PATH_SUFFIX_BYTES: usize = 128;
 
-/// Limits of a list of policies. An empty list restricts nothing.
+/// Limits of one list of policies. A list of only empty entries is rejected, because an empty list restricts nothing.
 const POLICY_LIST_LIMITS: ListLimit = ListLimit::LIST.rejecting_only_empty();
 
 resource! {
@@ -25,10 +25,10 @@ resource! {
         list(POLICY_LIST_LIMITS) allowed_policies_glob;
         list(POLICY_LIST_LIMITS) disallowed_policies_glob;
         flag orphan = false;
-        /// Suffix of the recorded path of its tokens.
+        /// Suffix of the path that the records of the role's tokens contain.
         text path_suffix;
         flag renewable = true;
-        /// Names or patterns of the entity aliases that its tokens can have.
+        /// Entity aliases that a request for a token of the role may name; `*` in an entry matches any text.
         value allowed_entity_aliases: Vec<String>;
         stored terms: TokenTerms as [
             "token_explicit_max_ttl",
@@ -44,18 +44,18 @@ resource! {
     }
 }
 
-/// The fields of a token role.
+/// Names of the fields of a token role.
 pub const TOKEN_ROLE_FIELDS: &[&str] = TokenRole::FIELDS;
 
-/// Pairs of [`TOKEN_ROLE_FIELDS`] that are treated as one field; the deprecated name first.
+/// Pairs of names in [`TOKEN_ROLE_FIELDS`] that denote one field, the deprecated name first.
 pub const TOKEN_ROLE_SYNONYMS: &[(&str, &str)] =
     &[("explicit_max_ttl", "token_explicit_max_ttl"), ("period", "token_period"), ("bound_cidrs", "token_bound_cidrs")];
 
 impl TokenRole {
-    /// Applies the given fields; absent fields change nothing.
+    /// Returns the role with the given fields applied; absent fields change nothing.
     ///
     /// # Errors
-    /// `Invalid` with field and rule.
+    /// `Invalid`, naming the field and its rule.
     pub(super) fn merged(&self, fields: &Fields) -> Result<Self> {
         let mut role = Self { terms: self.terms.merge_fields(fields, TOKEN_ROLE_FIELDS)?, ..self.clone() };
         if role.terms.kind == TokenKind::Default {
@@ -73,12 +73,12 @@ impl TokenRole {
         if let Some(suffix) = fields.text_within("path_suffix", MAX_PATH_SUFFIX_BYTES)? {
             role.path_suffix = validate_suffix(suffix)?;
         }
-        role.terms = role.terms.consistent()?;
-        role.consistent()
+        role.terms = role.terms.validated()?;
+        role.validated()
     }
 
-    /// Rejects settings that contradict a fixed type `batch`.
-    fn consistent(self) -> Result<Self> {
+    /// Rejects settings that batch tokens cannot have, if the role has the fixed type `batch`.
+    fn validated(self) -> Result<Self> {
         if self.terms.kind == TokenKind::Batch {
             for (set, what) in [(!self.orphan, "non-orphan tokens"), (self.renewable, "renewable tokens")] {
                 if set {
@@ -91,7 +91,7 @@ impl TokenRole {
         Ok(self)
     }
 
-    /// Returns warnings about the fields of a write.
+    /// Returns warnings about the fields with which a client writes the role.
     pub(super) fn warnings(&self, fields: &Fields, mount: &Mount) -> Warnings {
         let both = TOKEN_ROLE_SYNONYMS.iter().filter(|(older, newer)| fields.has(older) && fields.has(newer));
         let mut warnings: Warnings = both
@@ -115,13 +115,13 @@ impl TokenRole {
         warnings
     }
 
-    /// `true` if the role has any list of policies.
-    pub(super) fn limits_policies(&self) -> bool {
-        self.allows_some() || !self.disallowed_policies.is_empty() || !self.disallowed_policies_glob.is_empty()
+    /// `true` if the role has any list of policies, so it determines the policies of its tokens.
+    pub(super) fn has_policy_lists(&self) -> bool {
+        self.has_allowed_policies() || !self.disallowed_policies.is_empty() || !self.disallowed_policies_glob.is_empty()
     }
 
-    /// `true` if the role lists allowed policies.
-    pub(super) fn allows_some(&self) -> bool {
+    /// `true` if the role has a list of allowed policies.
+    pub(super) fn has_allowed_policies(&self) -> bool {
         !self.allowed_policies.is_empty() || !self.allowed_policies_glob.is_empty()
     }
 
@@ -133,13 +133,13 @@ impl TokenRole {
         contains(&self.disallowed_policies, policy) || any_glob_matches(&self.disallowed_policies_glob, policy)
     }
 
-    /// `true` if its tokens can have this entity alias, in any letter case.
-    pub(super) fn admits_alias(&self, alias: &str) -> bool {
+    /// `true` if a token of the role can have this entity alias, in any letter case.
+    pub(super) fn allows_entity_alias(&self, alias: &str) -> bool {
         let alias = lower(alias);
         contains(&self.allowed_entity_aliases, &alias) || any_glob_matches(&self.allowed_entity_aliases, &alias)
     }
 
-    /// Returns the role as shown by the API; durations in seconds.
+    /// Renders the role as the API shows it; durations in seconds.
     pub(super) fn to_json(&self, name: &str) -> Value {
         let mut shown: Map<String, Value> = self.terms.to_json();
         shown.retain(|name, _| TOKEN_ROLE_FIELDS.contains(&name.as_str()));
@@ -153,7 +153,7 @@ impl TokenRole {
     }
 }
 
-/// Validates a path suffix: segments of letters, digits, `_`, `-` and `.` without `-` or `.` at the ends.
+/// Validates a path suffix: segments of letters, digits, `_`, `-` and `.`, without `-` or `.` at their ends.
 fn validate_suffix(suffix: String) -> Result<String> {
     let is_suffix = suffix.is_empty() || suffix.split('/').all(crate::fields::is_name);
     if !is_suffix || suffix.contains("..") {

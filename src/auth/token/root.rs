@@ -1,7 +1,7 @@
-//! Initial root tokens, of a development server or a new installation.
+//! Root tokens that a development server or the operator of an installation creates.
 //!
-//! A document per display name records the current root token. [`Auth::root_token`] revokes the previous one in the
-//! same commit; [`Auth::additional_root_token`] keeps it and its descendants.
+//! One stored document per display name records the current root token. [`Auth::root_token`] replaces and revokes the
+//! current root token; [`Auth::additional_root_token`] creates another one and revokes none.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ use crate::documents::{Document, DocumentWrite};
 use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 
-/// Prefix of the document's name, before the display name.
+/// Prefix of the name of the document that records a current root token; the display name follows.
 const ROOT_TOKEN_PREFIX: &str = "root-token/";
 
 #[derive(Serialize, Deserialize)]
@@ -26,8 +26,8 @@ struct CurrentRootToken {
 }
 
 impl Auth {
-    /// Creates a root token that never expires: `given`, or a random one. Revokes the previous token of the display
-    /// name, unless it is `given` itself.
+    /// Creates a root token that never expires, with the text `given` or a random text. It becomes the current root
+    /// token of its display name, and the previous one is revoked unless its text is `given`.
     ///
     /// # Errors
     /// `Invalid` when `given` is not 1 to 512 printable ASCII bytes without blanks, or looks like a batch token;
@@ -64,16 +64,17 @@ impl Auth {
             unit.push(AuthWrite::Document(root_document_write(display_name, expected, hash)?));
         }
         if !unit.is_empty() {
-            let ended = self.evict_ended(self.store.commit(unit).await?);
-            self.revoke_rest(ended).await?;
+            let ended = self.evict_revoked(self.store.commit(unit).await?);
+            self.finish_revocation(ended).await?;
         }
         Ok(token)
     }
 
-    /// Creates another root token that never expires. It becomes the current one of its display name if there is none.
+    /// Creates another root token that never expires. If its display name has no current root token, it becomes the
+    /// current one.
     ///
     /// # Errors
-    /// Store errors; `Conflict` when the first one is created concurrently.
+    /// Store errors; `Conflict` when another call creates the first root token concurrently.
     pub async fn additional_root_token(&self, display_name: &str) -> Result<TokenResponse> {
         let token = new_token(self.clock.now());
         let hash = hash_of(&token).ok_or_else(|| Error::internal("a new token has no hash"))?;
@@ -89,7 +90,7 @@ impl Auth {
         Ok(TokenResponse::new(Secret::new(token), record, &attributes, now))
     }
 
-    /// `true` if a root token of this display name was ever created, live or not.
+    /// `true` if a root token with this display name was ever created, even if it was revoked.
     ///
     /// # Errors
     /// Store errors.
@@ -97,7 +98,8 @@ impl Auth {
         Ok(self.root_document(display_name).await?.0.is_some())
     }
 
-    /// `true` if a root token of any name was ever created. A store without one is new, or not the intended one.
+    /// `true` if a root token was ever created in this store. Otherwise the store is new, or not the one that the
+    /// operator meant.
     ///
     /// # Errors
     /// Store errors.

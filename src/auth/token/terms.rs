@@ -1,7 +1,7 @@
-//! Settings for tokens that all kinds of roles share: the `token_…` fields.
+//! Token settings that all kinds of roles share: the `token_…` fields.
 //!
-//! Some fields have a deprecated name without the prefix. It is read if the newer one is absent, and shown next to it
-//! if the role was written with it.
+//! Some fields have a deprecated name without the prefix. A request may use it instead of the newer name, and responses
+//! then show the field under both names.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -17,25 +17,25 @@ use crate::auth::names::normalize_token_policies;
 use crate::error::{Error, Result, Warnings};
 use crate::fields::{FieldSlot, Fields};
 
-/// Type of a token, or the rule for choosing it.
+/// The type of the tokens that a role creates, or the rule by which the type is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TokenKind {
-    /// `default`: the type that the mount prescribes.
+    /// `default`: the type that the mount defines.
     #[default]
     Default,
-    /// `service`: stored, with all features.
+    /// `service`: a token that is stored and has all features.
     Service,
-    /// `batch`: not stored, without features that need counting or changes.
+    /// `batch`: a token that is not stored, so it cannot be renewed, revoked or limited in uses.
     Batch,
-    /// `default-service`: a service token unless the request says otherwise.
+    /// `default-service`: a service token unless the request asks for another type.
     DefaultService,
-    /// `default-batch`: a batch token unless the request says otherwise.
+    /// `default-batch`: a batch token unless the request asks for another type.
     DefaultBatch,
 }
 
 impl TokenKind {
-    /// Name of the type.
+    /// Returns the name of the type in requests and responses.
     pub fn name(self) -> &'static str {
         match self {
             Self::Default => "default",
@@ -52,35 +52,35 @@ impl TokenKind {
     }
 }
 
-/// Token settings of a role. A zero duration and an empty list mean "not set".
+/// The token settings of a role. A zero duration and an empty list mean that the setting is not set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TokenTerms {
-    /// TTL at creation and renewal.
+    /// TTL that creation and renewal of a token grant by default.
     pub ttl: Duration,
-    /// Maximum lifetime, including renewals.
+    /// Maximum lifetime of a token, including renewals.
     pub max_ttl: Duration,
-    /// Maximum lifetime, which also limits periodic tokens.
+    /// Maximum lifetime of a token, including renewals, which also applies to periodic tokens.
     pub explicit_max_ttl: Duration,
-    /// TTL of every renewal of periodic tokens.
+    /// TTL that every renewal grants; set only for periodic tokens.
     pub period: Duration,
-    /// Policies of the tokens, normalized.
+    /// Names of the policies of the tokens, normalized.
     pub policies: Vec<String>,
-    /// Networks from which clients may log in with the role and use its tokens; empty for any.
+    /// Networks from which clients may log in with the role and use the received tokens; empty for any.
     pub bound_cidrs: Vec<Network>,
-    /// Maximum number of uses; 0 for no limit.
+    /// Maximum number of uses of a token; 0 for no limit.
     pub num_uses: u32,
-    /// `true` to omit the policy `default`.
+    /// `true` to create tokens without the policy `default`.
     pub no_default_policy: bool,
-    /// Type of the tokens.
+    /// Type of the tokens that the role creates.
     pub kind: TokenKind,
-    /// `true` to bind a token to the address of its login.
+    /// `true` to restrict each token to the client address of its login.
     pub strictly_bind_ip: bool,
-    /// Deprecated field names that the role was written with.
+    /// Deprecated field names with which the role was written.
     pub(super) older: Vec<String>,
 }
 
-/// The durations, with the names of their fields.
+/// The duration settings, each with the name of its field.
 const TOKEN_DURATIONS: [FieldSlot<TokenTerms, Duration>; 4] = [
     FieldSlot::new("token_ttl", |terms| &terms.ttl, |terms| &mut terms.ttl),
     FieldSlot::new("token_max_ttl", |terms| &terms.max_ttl, |terms| &mut terms.max_ttl),
@@ -89,7 +89,7 @@ const TOKEN_DURATIONS: [FieldSlot<TokenTerms, Duration>; 4] = [
 ];
 
 impl TokenTerms {
-    /// The fields of an authentication method's role that are parsed here.
+    /// Names of the token fields of an authentication method's role.
     pub const FIELDS: &'static [&'static str] = &[
         "token_ttl",
         "token_max_ttl",
@@ -109,7 +109,7 @@ impl TokenTerms {
         "bound_cidrs",
     ];
 
-    /// Pairs of [`TokenTerms::FIELDS`] that are treated as one field.
+    /// Pairs of names in [`TokenTerms::FIELDS`] that denote one field.
     pub const SYNONYMS: [(&'static str, &'static str); 6] = [
         ("policies", "token_policies"),
         ("ttl", "token_ttl"),
@@ -119,20 +119,22 @@ impl TokenTerms {
         ("bound_cidrs", "token_bound_cidrs"),
     ];
 
-    /// Applies the given fields. Absent fields change nothing; an explicit `""`, `0` or `[]` clears.
+    /// Returns the settings with the given fields applied. Absent fields change nothing; an explicit `""`, `0` or `[]`
+    /// clears a setting.
     ///
     /// # Errors
-    /// `Invalid` with field and rule.
+    /// `Invalid`, naming the field and its rule.
     pub fn merged(&self, fields: &Fields) -> Result<Self> {
         let terms = self.merge_fields(fields, Self::FIELDS)?;
         match terms.kind {
             TokenKind::DefaultService | TokenKind::DefaultBatch => Err(invalid_kind_error()),
-            _ if terms.policies == [ROOT_POLICY] => Err(root_not_allowed()),
-            _ => terms.consistent(),
+            _ if terms.policies == [ROOT_POLICY] => Err(root_not_allowed_error()),
+            _ => terms.validated(),
         }
     }
 
-    /// As [`TokenTerms::merged`], without validation, for a role that has only the fields `known`.
+    /// Applies the given fields as [`TokenTerms::merged`], but reads only the fields in `known` and does not validate
+    /// the result.
     pub(super) fn merge_fields(&self, fields: &Fields, known: &[&str]) -> Result<Self> {
         let mut terms = self.clone();
         for slot in TOKEN_DURATIONS {
@@ -145,7 +147,7 @@ impl TokenTerms {
         }
         if let Some(name) = terms.find_given_name(fields, known, "token_bound_cidrs") {
             let networks = Network::parse_list(fields, name)?.unwrap_or_default();
-            terms.bound_cidrs = networks.into_iter().map(Network::brief).collect();
+            terms.bound_cidrs = networks.into_iter().map(Network::with_bare_address).collect();
         }
         if let Some(name) = terms.find_given_name(fields, known, "token_num_uses") {
             terms.num_uses = parse_uses(fields, name, "token num uses cannot be negative")?;
@@ -166,7 +168,8 @@ impl TokenTerms {
         Ok(terms)
     }
 
-    /// Returns the name under which a field is given, and records a deprecated one.
+    /// Returns the name under which the request contains a field: `name` itself or its deprecated name, which is
+    /// recorded.
     fn find_given_name(&mut self, fields: &Fields, known: &[&str], name: &'static str) -> Option<&'static str> {
         let deprecated_name = name.strip_prefix("token_").filter(|deprecated_name| known.contains(deprecated_name));
         let old = deprecated_name.filter(|deprecated_name| fields.has(deprecated_name));
@@ -177,8 +180,8 @@ impl TokenTerms {
         Some(given)
     }
 
-    /// Validates rules that do not depend on the mount.
-    pub(super) fn consistent(self) -> Result<Self> {
+    /// Validates the rules that do not depend on the mount.
+    pub(super) fn validated(self) -> Result<Self> {
         if !self.max_ttl.is_zero() && self.ttl > self.max_ttl {
             return Err(Error::invalid("ttl should not be greater than max_ttl"));
         }
@@ -188,7 +191,7 @@ impl TokenTerms {
             ));
         }
         if matches!(self.kind, TokenKind::Batch | TokenKind::DefaultBatch) {
-            self.check_batch()?;
+            self.check_allowed_for_batch()?;
         }
         Ok(self)
     }
@@ -196,8 +199,8 @@ impl TokenTerms {
     /// Rejects settings that batch tokens cannot have.
     ///
     /// # Errors
-    /// `Invalid` naming the first such setting.
-    pub(super) fn check_batch(&self) -> Result<()> {
+    /// `Invalid`, naming the first such setting.
+    pub(super) fn check_allowed_for_batch(&self) -> Result<()> {
         let unsupported = [
             (!self.period.is_zero(), "periodic tokens"),
             (self.num_uses > 0, "tokens with limited use count"),
@@ -211,10 +214,10 @@ impl TokenTerms {
         }
     }
 
-    /// Validates the settings against the maximum lifetime of the mount.
+    /// Validates the settings against the maximum lifetime of the mount, and returns warnings.
     ///
     /// # Errors
-    /// `Invalid` for a longer period.
+    /// `Invalid` for a period that is longer than the maximum lifetime.
     pub fn check(&self, mount: &Mount) -> Result<Warnings> {
         let longest = mount.max_ttl();
         if self.period > longest {
@@ -235,7 +238,7 @@ impl TokenTerms {
         Ok(warnings)
     }
 
-    /// Returns the settings as shown by the API; durations in seconds.
+    /// Renders the settings as the API shows them; durations in seconds.
     pub fn to_json(&self) -> Map<String, Value> {
         let mut shown = Map::new();
         let durations = TOKEN_DURATIONS.map(|slot| (slot.name, json!((slot.get)(self).as_secs())));
@@ -259,11 +262,12 @@ impl TokenTerms {
 
     /// `true` if a client at this address may log in with the role.
     pub fn admits(&self, address: Option<IpAddr>) -> bool {
-        Network::any_admits(&self.bound_cidrs, address)
+        Network::list_allows_address(&self.bound_cidrs, address)
     }
 }
 
-/// Parses a number of uses; 0 for no limit. `negative` is the error for a negative one.
+/// Parses the maximum number of uses in the field `name`; 0 for no limit. `negative` is the error text for a negative
+/// number.
 pub(super) fn parse_uses(fields: &Fields, name: &str, negative: &'static str) -> Result<u32> {
     match fields.int(name)?.unwrap_or(0) {
         below if below < 0 => Err(Error::invalid(negative)),
@@ -271,8 +275,8 @@ pub(super) fn parse_uses(fields: &Fields, name: &str, negative: &'static str) ->
     }
 }
 
-/// The error for a login or a role that requests `root`.
-pub(super) fn root_not_allowed() -> Error {
+/// The error for a login or a role that requests the policy `root`.
+pub(super) fn root_not_allowed_error() -> Error {
     Error::invalid("auth methods cannot create root tokens")
 }
 

@@ -1,4 +1,4 @@
-//! Tokens from creation to expiry.
+//! Tests of tokens from creation to expiry.
 
 mod batch;
 mod bound;
@@ -308,10 +308,10 @@ async fn revocation_that_storage_refuses_changes_nothing() {
     let f = Fixture::new().await;
     let parent = f.token(&f.root, json!({"policies": ["web"]})).await;
     let child = f.token(&parent, json!({})).await;
-    f.store.switch_off(true);
+    f.store.set_unavailable(true);
     assert_eq!(f.auth.revoke(&parent).await.unwrap_err().kind(), Kind::Unavailable);
     assert_eq!(f.auth.revoke_orphan(&parent).await.unwrap_err().kind(), Kind::Unavailable);
-    f.store.switch_off(false);
+    f.store.set_unavailable(false);
     f.caller(&parent).await;
     f.caller(&child).await;
     assert_eq!(f.auth.lookup(&child).await.unwrap()["orphan"], json!(false));
@@ -512,6 +512,6 @@ async fn one_root_token_per_display_name() {
 #[tokio::test]
 async fn identification_without_storage_is_unavailable() {
     let f = Fixture::new().await;
-    f.store.switch_off(true);
+    f.store.set_unavailable(true);
     assert_eq!(f.auth.identify(&f.root).await.map(drop).unwrap_err().kind(), Kind::Unavailable);
 }

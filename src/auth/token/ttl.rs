@@ -1,4 +1,4 @@
-//! Lifetime of a token, at creation and renewal.
+//! Computes the lifetime that a token is granted at creation and renewal.
 
 use std::time::Duration;
 
@@ -6,29 +6,30 @@ use super::record::remaining_time;
 use crate::clock::Time;
 use crate::error::{Error, Result, Warnings};
 
-/// Limits on the lifetime of one token. Zero means "not set".
+/// Limits on the lifetime of one token. Zero means that the limit is not set.
 pub(super) struct TtlLimits {
-    /// Time of creation, which renewals do not change.
+    /// Time at which the token was created; renewals do not change it.
     pub start: Time,
     pub mount_default: Duration,
-    /// Maximum of the mount, or a shorter one of the role.
+    /// Maximum lifetime of the mount's tokens, or a shorter maximum that the role defines.
     pub mount_max: Duration,
     pub explicit_max: Duration,
     pub period: Duration,
 }
 
-/// A granted TTL from now on, and warnings about it.
+/// A TTL that a token is granted, counted from now, and warnings about it.
 pub(super) struct GrantedTtl {
     pub ttl: Duration,
     pub warnings: Warnings,
 }
 
 impl TtlLimits {
-    /// Computes the TTL that is granted for the TTL `requested`; zero requests the default.
+    /// Computes the TTL that a token is granted at `now` if the client requests the TTL `requested`; zero requests the
+    /// default.
     ///
     /// # Errors
-    /// `Invalid` if the TTL or the remaining lifetime is less than a second: it would be shown as 0, which means
-    /// unlimited.
+    /// `Invalid` if the TTL or the remaining lifetime is less than a second, because responses would show it as 0,
+    /// which means unlimited.
     pub(super) fn grant(&self, now: Time, requested: Duration) -> Result<GrantedTtl> {
         let mut warnings = Warnings::default();
         let (mut ttl, longest) = if self.period.is_zero() {
@@ -59,12 +60,12 @@ impl TtlLimits {
     }
 }
 
-/// `at` plus `by`, saturating.
+/// Returns `at` plus `by`, limited to the latest representable time.
 pub(super) fn saturating_add(at: Time, by: Duration) -> Time {
     at.saturating_add(time::Duration::try_from(by).unwrap_or(time::Duration::MAX))
 }
 
-/// Returns the lesser of two durations; zero means "not set".
+/// Returns the lesser of two durations; zero means that a duration is not set.
 pub(super) fn lesser_duration(one: Duration, other: Duration) -> Duration {
     if one.is_zero() || (other < one && !other.is_zero()) { other } else { one }
 }
@@ -75,7 +76,7 @@ fn capped_warning(what: &str, value: Duration, max: Duration) -> String {
     format!("{what} of \"{value}\" exceeded the effective max_ttl of \"{max}\"; {what} value is capped accordingly")
 }
 
-/// Renders a duration, such as `768h`, `1h30m` or `45s`.
+/// Renders a duration in hours, minutes and seconds, such as `768h`, `1h30m` or `45s`.
 pub(super) fn format_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let parts = [(seconds / 3600, 'h'), (seconds / 60 % 60, 'm'), (seconds % 60, 's')];

@@ -1,4 +1,4 @@
-//! Logins: validates role id and secret id, and takes a use of the secret id last.
+//! Logins with a role id and a secret id. The use of the secret id is taken last, after all checks.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,16 +16,17 @@ use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 
-/// The same error for every wrong role id and secret id.
+/// The error for a wrong role id or secret id. The text is the same in all cases, so it does not reveal which one is
+/// wrong.
 fn invalid_credentials() -> Error {
     Error::invalid("invalid role or secret ID")
 }
 
 impl Auth {
-    /// Takes a use of a secret id.
+    /// Takes one use of a secret id.
     ///
     /// # Errors
-    /// `Invalid` when it has no use left or does not exist; store errors.
+    /// `Invalid` when the secret id has no use left or does not exist; store errors.
     pub(in crate::auth) async fn spend_secret_id_use(&self, write: SecretIdWrite) -> Result<()> {
         match self.store.commit(vec![AuthWrite::SecretId(write)]).await?.as_slice() {
             [AuthOutcome::UsesLeft(_)] => Ok(()),
@@ -36,11 +37,12 @@ impl Auth {
 
 impl MethodMount<AppRoleMethod> {
     /// Authenticates a client with a role id and, if the role requires one, a secret id. Neither the duration nor the
-    /// error reveals if a role with this id exists that requires a secret id. The use of the secret id is taken when
-    /// the token is created; only one of two concurrent logins gets the last use.
+    /// error reveals whether a role that requires a secret id exists under this role id. The use of the secret id is
+    /// taken later, just before the token is created; of two concurrent logins only one gets the last use.
     ///
     /// # Errors
-    /// `Invalid` for missing or wrong values; `Forbidden` when tokens cannot be used from this address; store errors.
+    /// `Invalid` for missing or wrong values; `Forbidden` when the role's tokens cannot be used from this address;
+    /// store errors.
     pub(crate) async fn authenticate(
         &self,
         mount: Arc<Mount>,
@@ -74,7 +76,7 @@ impl MethodMount<AppRoleMethod> {
     }
 }
 
-/// Validates the address against the networks of the role and the secret id.
+/// Checks that the networks of the role and the secret id contain the client's address, and builds the login.
 fn authorize_login(
     mount: Arc<Mount>,
     name: &str,
@@ -92,15 +94,15 @@ fn authorize_login(
                 "secret ID: its networks no longer lie within those of the role; create a new secret ID",
             ));
         }
-        if !Network::any_admits(&own.cidr_list, address) {
+        if !Network::list_allows_address(&own.cidr_list, address) {
             return Err(Error::invalid("source address unauthorized by CIDR restrictions on the secret ID"));
         }
         if !own.token_bound_cidrs.is_empty() {
-            terms.bound_cidrs = own.token_bound_cidrs.iter().copied().map(Network::brief).collect();
+            terms.bound_cidrs = own.token_bound_cidrs.iter().copied().map(Network::with_bare_address).collect();
         }
         meta.clone_from(&own.metadata);
     }
-    if !Network::any_admits(&role.secret_id_bound_cidrs, address) {
+    if !Network::list_allows_address(&role.secret_id_bound_cidrs, address) {
         return Err(Error::invalid("source address unauthorized by CIDR restrictions on the role"));
     }
     if !terms.admits(address) {

@@ -1,4 +1,4 @@
-//! The method `approle`: roles, no configuration, and an index of role ids.
+//! The [`AuthMethod`] implementation of `approle`: roles, no configuration, and an index of role ids.
 
 use super::role::AppRole;
 use super::role_ids::{self, RoleIdIndex};

@@ -14,11 +14,11 @@ use crate::fields::{has_invisible, resource};
 use crate::secret::Secret;
 
 const MAX_ROLE_ID_BYTES: usize = 512;
-/// Length of the hash key in characters of `[0-9A-Za-z]`: 256 random bits.
+/// Length of the key for hashes of secret ids, in characters of `[0-9A-Za-z]`: 256 random bits.
 const HASH_KEY_CHARS: usize = 43;
 
 resource! {
-    /// A role. The default is a new role with a random role id.
+    /// A stored role of `approle`. The default is a new role with a random role id.
     #[derive(Clone, Serialize, Deserialize)]
     pub(crate) struct AppRole {
         /// Id by which a login names the role; unique within the mount.
@@ -27,17 +27,18 @@ resource! {
         flag bind_secret_id = true;
         /// Networks from which logins are accepted; empty for any.
         value secret_id_bound_cidrs: Vec<Network>;
-        /// Default and maximum number of uses of a secret id; 0 for no limit.
+        /// Default and maximum number of uses of the role's secret ids; 0 for no limit.
         value secret_id_num_uses: u32;
-        /// Default and maximum TTL of a secret id, in whole seconds; zero for the mount's maximum.
+        /// Default and maximum TTL of the role's secret ids, in whole seconds; zero for the mount's maximum.
         timespan secret_id_ttl;
-        /// Without effect, because there is one cluster; stored and returned.
+        /// Has no effect, because there is only one cluster; stored and returned for compatibility.
         flag local_secret_ids;
-        /// Settings of its tokens.
+        /// Settings of the tokens that logins with the role receive.
         stored terms: TokenTerms;
-        /// A random number, never reused, that identifies its secret ids.
+        /// A random number that identifies the role in the rows of its secret ids. A role created again under the same
+        /// name has another number.
         stored number: i64 = i64::from_le_bytes(crate::random::bytes());
-        /// Key of the hashes of its secret ids.
+        /// Key of the keyed hashes of the role's secret ids.
         #[serde(with = "crate::secret::sealed")]
         stored key: Secret = Secret::new(crate::random::base62(HASH_KEY_CHARS));
     }
@@ -50,10 +51,10 @@ impl MethodRole for AppRole {
 }
 
 impl AppRole {
-    /// Sets the role id, trimmed.
+    /// Sets the role id to `text`, trimmed.
     ///
     /// # Errors
-    /// `Invalid` when it is empty or too long, or contains invisible characters.
+    /// `Invalid` when the role id is empty or too long, or contains invisible characters.
     pub(crate) fn set_role_id(&mut self, text: &str) -> Result<()> {
         let text = text.trim();
         if text.is_empty() || text.len() > MAX_ROLE_ID_BYTES || has_invisible(text) {
@@ -65,20 +66,21 @@ impl AppRole {
         Ok(())
     }
 
-    /// Returns a warning if secret ids end earlier than the role says.
+    /// Returns a warning if the mount's maximum TTL shortens the role's `secret_id_ttl`.
     pub(crate) fn secret_id_ttl_warning(&self, mount: &Mount) -> Option<String> {
         let requested = (!self.secret_id_ttl.is_zero()).then_some(self.secret_id_ttl);
         cap_secret_id_ttl(mount, "secret_id_ttl", requested).1
     }
 
-    /// A substitute for a missing role, without secret ids, so that a login with an unknown role id takes as long as
-    /// one with a wrong secret id.
+    /// A role without secret ids, used for a login with an unknown role id, so that the login takes as long as one with
+    /// a wrong secret id.
     pub(super) fn placeholder() -> &'static Self {
         static PLACEHOLDER_ROLE: LazyLock<AppRole> = LazyLock::new(AppRole::default);
         &PLACEHOLDER_ROLE
     }
 
-    /// Validates the whole role: knowing only the role id must not be enough to log in from any address.
+    /// Rejects a role that neither requires a secret id nor restricts the networks of clients: the role id, which is
+    /// not secret, would then be enough to log in.
     ///
     /// # Errors
     /// `Invalid` with the rule.
@@ -91,8 +93,8 @@ impl AppRole {
     }
 }
 
-/// Returns the effective TTL of secret ids, at most the mount's maximum, and a warning if it is shorter than
-/// `requested`. Zero and `None` result in the maximum.
+/// Returns the TTL of a new secret id, limited to the mount's maximum, and a warning if that differs from `requested`.
+/// Zero and `None` select the mount's maximum.
 pub(super) fn cap_secret_id_ttl(mount: &Mount, field: &str, requested: Option<Duration>) -> (Duration, Option<String>) {
     let max = mount.max_ttl();
     let shown = format_duration(max);

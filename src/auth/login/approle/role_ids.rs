@@ -1,7 +1,7 @@
 //! Index of role ids, which are unique within a mount.
 //!
 //! Each role has a document named after the hash of its role id. If two nodes assign the same role id at the same time,
-//! the second commit conflicts on this document.
+//! the second commit fails with a conflict on this document.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,11 +17,12 @@ use crate::error::{Error, Kind, Result};
 /// Kind of the documents that reserve role ids.
 const ROLE_ID_DOCUMENT_KIND: &str = "role-id";
 
-/// Role names by the SHA-256 of the role id. Hashes are compared, so timing reveals nothing about a guess.
+/// Names of roles by the SHA-256 of the role id. The lookup compares hashes, so its timing reveals nothing about how
+/// much of a guessed role id is right.
 pub(crate) struct RoleIdIndex(HashMap<[u8; 32], Arc<str>>);
 
 impl RoleIdIndex {
-    /// Indexes the roles.
+    /// Builds the index of all roles of a mount.
     ///
     /// # Errors
     /// `Conflict` when two roles have the same role id.
@@ -47,7 +48,7 @@ fn hash_role_id(role_id: &str) -> [u8; 32] {
     hash
 }
 
-/// Returns the writes of role id documents for a change of a role from `before` to `after`.
+/// Returns the writes that reserve the role id of `after` and release the one of `before`, if they differ.
 pub(super) fn role_id_writes(
     mount: MountId,
     name: &str,
@@ -67,7 +68,7 @@ pub(super) fn role_id_writes(
             body,
         })
     };
-    // These documents are never updated, so their version is always 1.
+    // A role id document is never updated, so its version is always 1.
     let created = new.map(|role_id| write(role_id, 0, Some(name.into())));
     created.into_iter().chain(old.map(|role_id| write(role_id, 1, None))).collect()
 }

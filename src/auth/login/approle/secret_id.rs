@@ -1,4 +1,4 @@
-//! Secret ids: the stored form, and requests for new ones.
+//! Secret ids: the stored form, and requests to create them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,59 +17,59 @@ use crate::secret::Secret;
 /// Maximum length of a secret id in bytes.
 pub(super) const MAX_SECRET_ID_BYTES: usize = 4_096;
 
-/// A request for a new secret id. The values of the role replace missing ones.
+/// A request to create a secret id. The role's settings apply where the request has no value.
 pub(crate) struct SecretIdRequest {
-    /// The text, if the client chooses it.
+    /// Text of the secret id, if the client chooses it; `None` for a random text.
     pub(crate) text: Option<Secret>,
-    /// Metadata of its tokens.
+    /// Metadata of the tokens that logins with the secret id receive.
     pub(crate) metadata: BTreeMap<String, String>,
-    /// Networks from which it can be used, within those of the role.
+    /// Networks from which clients may log in with the secret id; they must lie within those of the role.
     pub(crate) cidr_list: Vec<Network>,
-    /// Networks from which its tokens may be used. They replace those of the role, and must lie within them.
+    /// Networks from which the received tokens may be used. They replace those of the role, and must lie within them.
     pub(crate) token_bound_cidrs: Vec<Network>,
-    /// Maximum number of uses; 0 for no limit.
+    /// Maximum number of uses of the secret id; 0 for no limit, `None` for the role's setting.
     pub(crate) num_uses: Option<u32>,
-    /// TTL in whole seconds; zero for the maximum.
+    /// TTL of the secret id in whole seconds; zero for the mount's maximum, `None` for the role's setting.
     pub(crate) ttl: Option<Duration>,
 }
 
-/// A new secret id. Only this result contains its text.
+/// A newly created secret id. The text exists only in this result; the store has its hash.
 pub(crate) struct IssuedSecretId {
     pub(crate) text: Secret,
     pub(crate) accessor: String,
     pub(crate) ttl: Duration,
-    /// Maximum number of uses; 0 for no limit.
+    /// Maximum number of uses of the secret id; 0 for no limit.
     pub(crate) num_uses: u32,
-    /// Requested values that were not granted.
+    /// Warnings about requested values that were reduced.
     pub(crate) warnings: Warnings,
 }
 
-/// JSON part of a stored secret id.
+/// The body of a secret id's row, stored as JSON.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct SecretIdSettings {
-    /// See [`SecretIdRequest`].
+    /// Metadata of the tokens, see [`SecretIdRequest::metadata`].
     pub(crate) metadata: BTreeMap<String, String>,
-    /// See [`SecretIdRequest`].
+    /// Networks for logins, see [`SecretIdRequest::cidr_list`].
     pub(crate) cidr_list: Vec<Network>,
-    /// See [`SecretIdRequest`].
+    /// Networks for tokens, see [`SecretIdRequest::token_bound_cidrs`].
     pub(crate) token_bound_cidrs: Vec<Network>,
-    /// TTL at creation; zero for unlimited, which older releases stored.
+    /// TTL when the secret id was created; zero for unlimited, which only older releases stored.
     pub(crate) ttl: Duration,
-    /// Time of creation.
+    /// Time at which the secret id was created.
     #[serde(with = "crate::auth::instant")]
     pub(crate) created_at: Time,
 }
 
-/// A live secret id.
+/// A stored secret id that has not expired and has uses left.
 pub(crate) struct SecretId {
-    /// Its row.
+    /// The stored row of the secret id.
     pub(crate) row: SecretIdRow,
-    /// Parsed body of the row.
+    /// The settings in the body of the row.
     pub(crate) terms: SecretIdSettings,
 }
 
 impl SecretId {
-    /// Parses a stored secret id; `None` when it has ended.
+    /// Parses a stored secret id; `None` when it has expired or has no use left.
     pub(super) fn parse_live(row: SecretIdRow, now: Time) -> Result<Option<Self>> {
         if row.expires_at.is_some_and(|end| end <= now) || row.uses == Some(0) {
             return Ok(None);
@@ -79,7 +79,8 @@ impl SecretId {
     }
 }
 
-/// Hashes a secret id. The hash is keyed, because a chosen secret id may be easy to guess for a reader of the database.
+/// Hashes a secret id with the role's key. An unkeyed hash would let a reader of the database guess secret ids that
+/// clients chose.
 pub(super) fn hash_secret_id(role: &AppRole, text: &[u8]) -> SecretIdHash {
     let key = hmac::Key::new(hmac::HMAC_SHA256, role.key.expose());
     let mut hash = SecretIdHash::default();
@@ -88,7 +89,8 @@ pub(super) fn hash_secret_id(role: &AppRole, text: &[u8]) -> SecretIdHash {
 }
 
 impl SecretIdRequest {
-    /// Applies the limits of role and mount. Returns the stored terms, the number of uses, and warnings.
+    /// Applies the limits of role and mount to the request. Returns the settings to store, the number of uses, and
+    /// warnings.
     ///
     /// # Errors
     /// `Invalid` with the violated rule.

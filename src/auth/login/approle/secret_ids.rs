@@ -12,11 +12,11 @@ use crate::clock::Time;
 use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 
-/// Reference to a secret id in a request.
+/// The secret id that a request refers to.
 pub(crate) enum SecretIdRef {
-    /// Its text.
+    /// The secret id with this text.
     Text(Secret),
-    /// Its accessor.
+    /// The secret id with this accessor.
     Accessor(String),
 }
 
@@ -29,22 +29,22 @@ impl SecretIdRef {
     }
 }
 
-/// The error when a secret id is looked up in a role that does not exist.
+/// The error when a request looks up a secret id of a role that does not exist.
 fn invalid_role_error(name: &str) -> Error {
     Error::invalid(format!("role {name:?} does not exist"))
 }
 
-/// The error when a change names a role that does not exist.
+/// The error when a request changes a role that does not exist.
 pub(crate) fn role_not_found_error(name: &str) -> Error {
     Error::new(Kind::NotFound, format!("role {name:?} does not exist"))
 }
 
 impl MethodMount<AppRoleMethod> {
-    /// Creates a secret id.
+    /// Creates a secret id of the role `name`.
     ///
     /// # Errors
-    /// `NotFound` if the role does not exist; `Invalid` with the violated rule, and when the chosen text exists; store
-    /// errors.
+    /// `NotFound` if the role does not exist; `Invalid` with the violated rule, or when a secret id with the chosen
+    /// text exists; store errors.
     pub(crate) async fn issue_secret_id(
         &self,
         name: &str,
@@ -81,7 +81,7 @@ impl MethodMount<AppRoleMethod> {
         }
     }
 
-    /// Finds a live secret id of a role.
+    /// Finds a secret id of the role `name`; `None` if it does not exist, has expired or has no use left.
     ///
     /// # Errors
     /// `Invalid` when the role does not exist; store errors.
@@ -95,13 +95,13 @@ impl MethodMount<AppRoleMethod> {
         self.find_in_role(view.roles().get(name).ok_or_else(|| invalid_role_error(name))?, named, now).await
     }
 
-    /// As [`MethodMount::look_up_secret_id`], for a role that was already looked up.
+    /// Finds a secret id of `role`, as [`MethodMount::look_up_secret_id`].
     pub(super) async fn find_in_role(&self, role: &AppRole, named: SecretIdRef, now: Time) -> Result<Option<SecretId>> {
         let row = self.store().secret_id(self.mount(), role.number, named.key(role)).await?;
         row.map_or(Ok(None), |row| SecretId::parse_live(row, now))
     }
 
-    /// Deletes a secret id. Returns `true` if it was live.
+    /// Deletes a secret id. Returns `true` if it existed, had not expired and had uses left.
     ///
     /// # Errors
     /// As [`MethodMount::look_up_secret_id`].
@@ -112,7 +112,7 @@ impl MethodMount<AppRoleMethod> {
         Ok(outcomes == [AuthOutcome::Done])
     }
 
-    /// Returns the number of a role. A role that is created again under the same name has another number.
+    /// Returns the random number that identifies the role `name` in the rows of its secret ids.
     ///
     /// # Errors
     /// `Invalid` when the role does not exist.
@@ -120,7 +120,7 @@ impl MethodMount<AppRoleMethod> {
         self.view().roles().get(name).map(|role| role.number).ok_or_else(|| invalid_role_error(name))
     }
 
-    /// Returns the accessors of a role's live secret ids, in byte order: up to `limit`, after `after`.
+    /// Returns up to `limit` accessors of a role's live secret ids, those that sort after `after`, in byte order.
     pub(crate) fn secret_id_accessors(
         &self,
         role: i64,
@@ -131,13 +131,13 @@ impl MethodMount<AppRoleMethod> {
         self.store().secret_id_accessors(self.mount(), role, after, now, limit)
     }
 
-    /// `true` if mount and role exist in the store, even if this node's view is outdated.
+    /// `true` if this mount and the role with this number exist in the store; this node's view may be outdated.
     pub(crate) fn secret_id_role_exists(&self, role: i64) -> BoxFuture<'static, Result<bool>> {
         self.store().secret_id_role_exists(self.mount(), role)
     }
 }
 
-/// Validates a chosen text and trims it, as logins do.
+/// Validates a secret id that a client chose, and trims it as a login does.
 fn validate_secret_id(text: Secret) -> Result<Secret> {
     let bare = text.expose().trim_ascii();
     if bare.is_empty() || bare.len() > MAX_SECRET_ID_BYTES {

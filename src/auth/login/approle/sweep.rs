@@ -1,22 +1,23 @@
-//! Deletes secret ids that have expired or whose role was deleted. They are already unusable.
+//! Deletes secret ids that have expired or whose role was deleted. Logins already reject them.
 
 use crate::auth::Auth;
 use crate::error::Result;
 
-/// Rows deleted in one step.
-const SECRET_IDS_PER_STEP: u32 = 500;
-/// Steps of one sweep.
-const STEPS_PER_SWEEP: u32 = 100;
+/// Maximum number of expired secret ids, and of those of deleted roles, that one commit deletes.
+const MAX_SECRET_IDS_PER_COMMIT: u32 = 500;
+/// Maximum number of commits of one sweep.
+const MAX_COMMITS_PER_SWEEP: u32 = 100;
 
 impl Auth {
-    /// Deletes ended secret ids of all mounts in batches; returns their number. Called periodically; safe to cancel.
+    /// Deletes the secret ids of all mounts that have expired or whose role was deleted, in batches. Returns the number
+    /// of deleted secret ids. Called periodically; safe to cancel.
     ///
     /// # Errors
     /// Store errors.
     pub(crate) async fn sweep_secret_ids(&self) -> Result<u32> {
         let mut removed = 0;
-        for _ in 0..STEPS_PER_SWEEP {
-            match self.store.sweep_secret_ids(self.clock.synchronized_now()?, SECRET_IDS_PER_STEP).await? {
+        for _ in 0..MAX_COMMITS_PER_SWEEP {
+            match self.store.sweep_secret_ids(self.clock.synchronized_now()?, MAX_SECRET_IDS_PER_COMMIT).await? {
                 0 => break,
                 count => removed += count,
             }

@@ -1,4 +1,4 @@
-//! Parsed ids of the provider's resources.
+//! Parsed ids of the cloud provider's resources.
 //!
 //! An id from a client is never copied into a URL or searched as text: comparisons and URLs use the parsed segments.
 
@@ -6,9 +6,9 @@ use std::fmt;
 
 use crate::error::{Error, Result};
 
-/// Maximum length of an id in bytes.
+/// Maximum length of a resource id in bytes.
 const MAX_ARM_ID_BYTES: usize = 2048;
-/// Maximum number of pairs of type and name after the namespace.
+/// Maximum number of type and name pairs in a resource id, such as `virtualMachines/N`.
 const MAX_TYPE_NAME_PAIRS: usize = 8;
 
 /// The id of a resource in a resource group, such as
@@ -19,12 +19,12 @@ pub(super) struct ArmId {
     pub(super) group: String,
     /// Namespace of the resource type, such as `Microsoft.Compute`.
     pub(super) namespace: String,
-    /// Types and names, outermost first; at least one pair.
+    /// Pairs of type and name, the outermost resource first; at least one pair.
     pairs: Vec<(String, String)>,
 }
 
 impl ArmId {
-    /// The id of a resource that is not nested in another one.
+    /// Builds the id of a resource that is not nested in another resource.
     pub(super) fn of(subscription: &str, group: &str, namespace: &str, kind: &str, name: &str) -> Self {
         Self {
             subscription: subscription.to_owned(),
@@ -34,10 +34,11 @@ impl ArmId {
         }
     }
 
-    /// Parses an id. Its fixed words, such as `subscriptions`, are case-insensitive; a trailing `/` is rejected.
+    /// Parses a resource id. The fixed words, such as `subscriptions`, are case-insensitive; a trailing `/` is
+    /// rejected.
     ///
     /// # Errors
-    /// `Invalid` with `invalid resource_id`.
+    /// `Invalid` with the text `invalid resource_id`.
     pub(super) fn parse(text: &str) -> Result<Self> {
         Self::parse_segments(text).ok_or_else(|| Error::invalid("invalid resource_id"))
     }
@@ -53,17 +54,18 @@ impl ArmId {
         let mut pairs = Vec::new();
         while let Some(kind) = segments.next() {
             let name = segments.next()?;
-            // A second namespace is an extension resource, which has no identity.
+            // A second `providers` segment denotes an extension resource, which has no identity.
             if pairs.len() == MAX_TYPE_NAME_PAIRS
-                || !is_word(kind)
+                || !is_identifier(kind)
                 || kind.eq_ignore_ascii_case("providers")
-                || !is_name(name)
+                || !is_resource_name(name)
             {
                 return None;
             }
             pairs.push((kind.to_owned(), name.to_owned()));
         }
-        let is_good = is_word(subscription) && is_name(group) && is_word(namespace) && !pairs.is_empty();
+        let is_good =
+            is_identifier(subscription) && is_resource_name(group) && is_identifier(namespace) && !pairs.is_empty();
         is_good.then(|| Self {
             subscription: subscription.to_owned(),
             group: group.to_owned(),
@@ -80,7 +82,8 @@ impl ArmId {
         self.group.eq_ignore_ascii_case(group)
     }
 
-    /// Returns the names along a path of types, such as `["virtualMachines"]`, if the types match exactly.
+    /// Returns the names in the id if its namespace and types are exactly these, in any letter case; `kinds` is a list
+    /// of nested types, such as `["virtualMachines"]`.
     pub(super) fn names_of(&self, namespace: &str, kinds: &[&str]) -> Option<Vec<&str>> {
         let is_of = |((kind, _), wanted): (&(String, String), &&str)| kind.eq_ignore_ascii_case(wanted);
         let fits = self.namespace.eq_ignore_ascii_case(namespace)
@@ -89,12 +92,13 @@ impl ArmId {
         fits.then(|| self.pairs.iter().map(|(_, name)| name.as_str()).collect())
     }
 
-    /// Type without the namespace, such as `virtualMachines`; types of a nested resource are joined by `/`.
+    /// The type of the resource without the namespace, such as `virtualMachines`; the types of a nested resource are
+    /// joined by `/`.
     pub(super) fn kind(&self) -> String {
         self.pairs.iter().map(|(kind, _)| kind.as_str()).collect::<Vec<_>>().join("/")
     }
 
-    /// Renders a URL path, with every segment percent-encoded.
+    /// Renders the id as a URL path, with every segment percent-encoded.
     pub(super) fn path(&self) -> String {
         let head = ["subscriptions", &self.subscription, "resourceGroups", &self.group, "providers", &self.namespace];
         let pairs = self.pairs.iter().flat_map(|(kind, name)| [kind.as_str(), name]);
@@ -107,7 +111,7 @@ fn segment_after<'t>(word: &str, segments: &mut std::str::Split<'t, char>) -> Op
     segments.next()
 }
 
-/// Compares ids in any ASCII letter case.
+/// Compares resource ids without regard to ASCII letter case.
 impl PartialEq for ArmId {
     fn eq(&self, other: &Self) -> bool {
         let same = |(a, b): (&(String, String), &(String, String))| {
@@ -121,7 +125,7 @@ impl PartialEq for ArmId {
     }
 }
 
-/// Renders the id with its fixed words in their usual spelling.
+/// Renders the resource id with its fixed words, such as `subscriptions`, in their usual spelling.
 impl fmt::Display for ArmId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { subscription, group, namespace, pairs } = self;
@@ -130,24 +134,24 @@ impl fmt::Display for ArmId {
     }
 }
 
-/// `true` for a valid subscription, namespace or type.
-fn is_word(segment: &str) -> bool {
+/// `true` for a segment with the form of a subscription, namespace or resource type.
+fn is_identifier(segment: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     (1..=128).contains(&segment.len()) && segment.chars().all(plain) && !is_only_dots(segment)
 }
 
-/// `true` for a valid resource or resource group.
-fn is_name(segment: &str) -> bool {
+/// `true` for a segment with the form of a resource or resource group name.
+fn is_resource_name(segment: &str) -> bool {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '(' | ')' | '~' | '@' | '!');
     (1..=260).contains(&segment.len()) && segment.chars().all(plain) && !is_only_dots(segment)
 }
 
-/// `true` for segments such as `..`, which URLs interpret.
+/// `true` for segments of dots, such as `..`, which URL parsers resolve as relative paths.
 fn is_only_dots(segment: &str) -> bool {
     segment.bytes().all(|b| b == b'.')
 }
 
-/// Percent-encodes a path segment, except its unreserved characters (RFC 3986 2.3).
+/// Percent-encodes all bytes of a path segment except unreserved characters (RFC 3986 2.3).
 pub(super) fn percent_encode(segment: &str) -> String {
     let octet = |b: u8| match b {
         b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' | b'~' => char::from(b).to_string(),

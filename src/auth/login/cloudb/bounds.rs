@@ -1,4 +1,4 @@
-//! Restrictions of a role on the identities and resources that can log in.
+//! The restrictions of a `cloudb` role: the identities and resources that can log in.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,15 +6,15 @@ use crate::auth::login::verifier::forbidden;
 use crate::error::{Error, Result};
 use crate::fields::{ListLimit, resource};
 
-/// The error for a role that every identity of the tenant could use.
+/// The error for a role with which every identity of the tenant could log in.
 const UNRESTRICTED_ROLE_ERROR: &str =
     "expected specific bound_group_ids or bound_service_principal_ids; both cannot be empty or '*'";
 
-/// Limits of a list. An empty list restricts nothing.
+/// Limits of one `bound_…` list. A list of only empty entries is rejected, because an empty list restricts nothing.
 const BOUND_LIST_LIMITS: ListLimit = ListLimit::LIST.rejecting_only_empty();
 
 resource! {
-    /// The lists of a role. Comparisons ignore letter case; an empty list does not restrict.
+    /// The `bound_…` lists of a `cloudb` role. Comparisons ignore letter case; an empty list does not restrict.
     #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
     pub(crate) struct CloudbRoleBounds {
         list(BOUND_LIST_LIMITS) bound_service_principal_ids;
@@ -29,25 +29,25 @@ resource! {
 impl CloudbRoleBounds {
     /// `true` if only the listed principals may log in.
     pub(super) fn restricts_principals(&self) -> bool {
-        is_specific(&self.bound_service_principal_ids)
+        is_restricting(&self.bound_service_principal_ids)
     }
 
     /// `true` if only principals in the listed groups may log in.
     pub(super) fn restricts_groups(&self) -> bool {
-        is_specific(&self.bound_group_ids)
+        is_restricting(&self.bound_group_ids)
     }
 
-    /// `true` if a resource must be proven.
+    /// `true` if the client must prove that it runs on a resource that the role allows.
     pub(super) fn requires_resource(&self) -> bool {
         [&self.bound_subscription_ids, &self.bound_resource_groups, &self.bound_locations, &self.bound_scale_sets]
             .into_iter()
             .any(|list| !list.is_empty())
     }
 
-    /// Validates the lists when a role is written.
+    /// Validates the lists when an operator writes a role.
     ///
     /// # Errors
-    /// `Invalid` for a role without restrictions, or that every identity of the tenant could use.
+    /// `Invalid` for a role without any list, or with which every identity of the tenant could log in.
     pub(super) fn check(&self) -> Result<()> {
         if *self == Self::default() {
             return Err(Error::invalid("must have at least one bound constraint when creating/updating a role"));
@@ -55,7 +55,8 @@ impl CloudbRoleBounds {
         if self.are_sufficient() { Ok(()) } else { Err(Error::invalid(UNRESTRICTED_ROLE_ERROR)) }
     }
 
-    /// Validates the lists of a role at a login, since an older version may have accepted others.
+    /// Validates the lists of a role during a login, because an older version of Signet may have stored a role without
+    /// sufficient restrictions.
     ///
     /// # Errors
     /// `Forbidden`, as [`CloudbRoleBounds::check`].
@@ -63,13 +64,14 @@ impl CloudbRoleBounds {
         if self.are_sufficient() { Ok(()) } else { Err(forbidden(UNRESTRICTED_ROLE_ERROR)) }
     }
 
-    /// A required resource is enough on its own, because only the identities of that resource can log in.
+    /// `true` if not every identity of the tenant can log in. A required resource is enough on its own, because only
+    /// the identities of that resource can log in.
     fn are_sufficient(&self) -> bool {
         self.restricts_principals() || self.restricts_groups() || self.requires_resource()
     }
 
-    /// Returns a warning if resources of any subscription match, because names of groups and scale sets may repeat
-    /// across subscriptions.
+    /// Returns a warning if the role allows resources in every subscription of the tenant: names of resource groups and
+    /// scale sets may repeat across subscriptions.
     pub(super) fn warning(&self) -> Option<String> {
         let is_open = self.requires_resource() && self.bound_subscription_ids.is_empty();
         let text = "bound_subscription_ids: is empty, so resources of every subscription of the tenant match";
@@ -77,13 +79,14 @@ impl CloudbRoleBounds {
     }
 }
 
-/// `true` if the list contains the text, in any letter case.
+/// `true` if `list` contains `text`, in any letter case.
 pub(super) fn contains_ignore_case(list: &[String], text: &str) -> bool {
     list.iter().any(|item| item.eq_ignore_ascii_case(text))
 }
 
-/// `true` if the list restricts; the single entry `*` does not, but `*` among other entries is an ordinary entry.
-fn is_specific(list: &[String]) -> bool {
+/// `true` if the list restricts the clients: it is not empty and not the single entry `*`. A `*` among other entries
+/// has no special meaning.
+fn is_restricting(list: &[String]) -> bool {
     !list.is_empty() && list != ["*"]
 }
 

@@ -1,4 +1,4 @@
-//! Claims of a verified token.
+//! The claims of a verified token of the cloud provider's directory.
 
 use serde_json::{Map, Value};
 
@@ -7,29 +7,30 @@ use super::bounds::{CloudbRoleBounds, contains_ignore_case};
 use crate::auth::login::verifier::forbidden;
 use crate::error::Result;
 
-/// Maximum number of groups in a token; the directory lists at most 200.
+/// Maximum number of groups accepted in a token; the directory includes at most 200.
 const MAX_TOKEN_GROUPS: usize = 1000;
 
-/// Claims that identify the client, signed by the directory.
+/// The claims of a token that identify the client, signed by the directory.
 #[derive(Debug, Default)]
 pub(super) struct CloudbClaims {
-    /// Object id of the principal; never empty.
+    /// Object id of the principal for which the token was issued; never empty.
     pub(super) oid: String,
-    /// Application id, in version 1 tokens; `""` for none.
+    /// Application id of the client, in version 1 tokens; `""` for none.
     pub(super) appid: String,
     pub(super) groups: Vec<String>,
-    /// `true` if the token omits the groups because there are too many.
+    /// `true` if the directory omitted the groups from the token because there are too many.
     overage: bool,
-    /// Claim `xms_az_rid`: the resource that holds the identity; `None` if it is absent or not a valid id.
+    /// Claim `xms_az_rid`: the resource that holds the identity; `None` if the claim is absent or not a valid id.
     pub(super) az_rid: Option<ArmId>,
-    /// Claim `xms_mirid`: the identity itself, or the resource that it belongs to; `None` as above.
+    /// Claim `xms_mirid`: the identity itself, or the resource that it belongs to; `None` if the claim is absent or not
+    /// a valid id.
     pub(super) mirid: Option<ArmId>,
-    /// `true` if one of these two claims is present, valid or not.
+    /// `true` if the claim `xms_az_rid` or `xms_mirid` is present, valid or not.
     pub(super) names_resource: bool,
 }
 
 impl CloudbClaims {
-    /// Parses the claims.
+    /// Parses the claims of a verified token.
     ///
     /// # Errors
     /// `Forbidden` for a claim of the wrong type, and for a token without `oid`.
@@ -61,10 +62,10 @@ impl CloudbClaims {
         Ok(Self { oid, appid, groups, overage, az_rid, mirid, names_resource })
     }
 
-    /// Validates principal and groups against the lists of a role.
+    /// Validates the principal and its groups against the lists of a role.
     ///
     /// # Errors
-    /// `Forbidden`, naming the list.
+    /// `Forbidden`, naming the violated restriction.
     pub(super) fn check_bounds(&self, bounds: &CloudbRoleBounds) -> Result<()> {
         if bounds.restricts_principals() && !contains_ignore_case(&bounds.bound_service_principal_ids, &self.oid) {
             return Err(forbidden("service principal not authorized"));
@@ -138,7 +139,7 @@ mod tests {
         check_role_bounds(claims(), &["*"], &["bb-22"]).unwrap();
         check_role_bounds(claims(), &["aa-11"], &["*"]).unwrap();
         assert_eq!(check_role_bounds(claims(), &["aa-1"], &[]).unwrap_err().text(), "service principal not authorized");
-        // `*` among other entries is an ordinary entry.
+        // `*` among other entries has no special meaning.
         assert!(check_role_bounds(claims(), &["*", "aa-1"], &[]).is_err());
         assert!(check_role_bounds(claims(), &[], &["*", "dd"]).is_err());
         assert_eq!(check_role_bounds(claims(), &[], &["bb"]).unwrap_err().text(), "groups not authorized");

@@ -1,4 +1,4 @@
-//! Configuration of a mount, and its combination with the server's environment.
+//! The configuration of a `cloudb` mount, and its combination with defaults from environment variables.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -15,20 +15,20 @@ use crate::outbound::RetryPolicy;
 use crate::outbound::cloudb::{Cloud, check_tenant};
 use crate::secret::{Secret, sealed};
 
-/// Default lifetime of rotated secrets: half a year.
+/// Default lifetime of client secrets that a rotation creates: half a year.
 const DEFAULT_ROOT_PASSWORD_TTL: Duration = Duration::from_secs(4380 * 3600);
-/// Allowed lifetimes of rotated secrets.
+/// Configurable lifetimes of client secrets that a rotation creates.
 const ROOT_PASSWORD_TTL_RANGE: RangeInclusive<Duration> =
     Duration::from_secs(3600)..=Duration::from_secs(10 * 365 * 24 * 3600);
 const DEFAULT_MAX_RETRIES: i64 = 3;
 const MAX_CONFIGURABLE_RETRIES: i64 = 100;
 const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(4);
 const DEFAULT_MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
-/// Maximum length of a text in bytes.
+/// Maximum length in bytes of a text in the configuration.
 pub(crate) const MAX_CONFIG_TEXT_BYTES: usize = 2048;
 
 resource! {
-    /// The configuration, as stored.
+    /// The stored configuration of a `cloudb` mount.
     #[derive(Clone, Serialize, Deserialize)]
     pub(crate) struct CloudbConfig {
         text tenant_id;
@@ -38,7 +38,7 @@ resource! {
         #[serde(with = "sealed")]
         secret client_secret;
         timespan root_password_ttl = DEFAULT_ROOT_PASSWORD_TTL;
-        /// Attempts after the first one; negative for none.
+        /// Maximum number of retries of a call to the provider; negative for none.
         integer max_retries = DEFAULT_MAX_RETRIES;
         timespan retry_delay = DEFAULT_RETRY_DELAY;
         timespan max_retry_delay = DEFAULT_MAX_RETRY_DELAY;
@@ -49,11 +49,11 @@ resource! {
     }
 }
 
-/// The configuration with defaults from the environment.
+/// The configuration of a mount, with defaults from environment variables for values that it lacks.
 #[derive(Clone)]
 pub(super) struct EffectiveCloudbConfig {
     pub(super) tenant: String,
-    /// Expected audience of tokens.
+    /// Audience that a client's token must have.
     pub(super) resource: String,
     pub(super) cloud: &'static Cloud,
     pub(super) client_id: String,
@@ -62,7 +62,7 @@ pub(super) struct EffectiveCloudbConfig {
 }
 
 impl CloudbConfig {
-    /// Applies the given fields, and the secret if one is given; absent fields change nothing.
+    /// Returns `current` with the given fields and, if given, the client secret. Absent fields change nothing.
     ///
     /// # Errors
     /// `Invalid`, naming the field.
@@ -90,19 +90,20 @@ impl CloudbConfig {
         if [client_id, tenant_id, environment] != [&config.client_id, &config.tenant_id, &config.environment]
             || *client_secret != config.client_secret
         {
-            // The rotation state belongs to the previous secret.
+            // The rotation state belongs to the previous client secret.
             config.rotation = SecretRotation::default();
         }
         config.written = ConfigWriteId::random();
         Ok(config)
     }
 
-    /// Expiry of the secret as RFC 3339, if a rotation created it.
+    /// Expiry of the client secret as RFC 3339 text; `None` if an operator set the secret.
     pub(crate) fn secret_expiry(&self) -> Option<String> {
         self.rotation.expires().map(format_rfc3339)
     }
 
-    /// Combines the configuration with defaults from the environment.
+    /// Returns the configuration `current` with defaults from environment variables (`fallback`) for values that it
+    /// lacks.
     ///
     /// # Errors
     /// `Invalid`, naming the value that is missing or wrong.
@@ -135,8 +136,8 @@ impl CloudbConfig {
         })
     }
 
-    /// `true` if `other` was stored by the same configuration write and has the same connection settings. The rotation
-    /// state is ignored.
+    /// `true` if both configurations come from the same configuration request and have the same connection settings.
+    /// The rotation state is ignored.
     pub(super) fn has_same_connection(&self, other: &Self) -> bool {
         let Self { tenant_id, resource, environment, client_id, client_secret, .. } = self;
         let Self { max_retries, retry_delay, max_retry_delay, written, .. } = self;
@@ -150,7 +151,7 @@ impl CloudbConfig {
 
     #[cfg(test)]
     pub(super) fn with_expiry(mut self, at: crate::clock::Time) -> Self {
-        self.rotation = SecretRotation::ending(at);
+        self.rotation = SecretRotation::expiring_at(at);
         self
     }
 }

@@ -1,4 +1,4 @@
-//! Validation of tokens from the tenant's directory.
+//! Validation of tokens that the tenant's directory issued.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(super) struct CloudbDirectory {
 }
 
 impl CloudbDirectory {
-    /// Creates the verifier without sending a request.
+    /// Creates the verifier for a tenant's tokens, without sending a request.
     pub(super) fn new(authority: &str, config: &EffectiveCloudbConfig, outbound: Outbound, clock: Clock) -> Self {
         let url = format!("{authority}/{}/.well-known/openid-configuration", config.tenant);
         let source = KeySetSource::Discovery { url, accepts: discovery_check(authority, &config.tenant) };
@@ -57,14 +57,15 @@ impl CloudbDirectory {
     }
 }
 
-/// Returns a check that accepts only discovery documents of the tenant with a key URL at the directory.
+/// Returns a check of discovery documents: the issuer must name the tenant, and the key URL must have the directory's
+/// origin.
 fn discovery_check(authority: &str, tenant: &str) -> DiscoveryCheck {
     let authority = authority.to_owned();
     let tenant = tenant.to_owned();
     Arc::new(move |document: &DiscoveryDocument| {
         let is_of_tenant = match is_guid(&tenant) {
             true => has_segment(&document.issuer, &tenant),
-            // A tenant that is configured as a domain has a GUID in its issuer.
+            // A tenant can be configured by its domain, but the issuer contains its GUID, so any GUID is accepted.
             false => find_guid(&document.issuer).is_some(),
         };
         if !is_of_tenant {
@@ -78,7 +79,7 @@ fn discovery_check(authority: &str, tenant: &str) -> DiscoveryCheck {
     })
 }
 
-/// `true` if the path of a URL contains a segment, in any letter case.
+/// `true` if the path of `url` contains the segment `segment`, in any letter case.
 fn has_segment(url: &str, segment: &str) -> bool {
     path_segments(url).iter().any(|own| own.eq_ignore_ascii_case(segment))
 }

@@ -1,4 +1,4 @@
-//! Client of the directory's application API, which creates and removes an application's secrets.
+//! Client of the directory's application API, which creates and removes the client secrets of an application.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -12,7 +12,7 @@ use crate::secret::{Secret, sealed};
 
 const GRAPH_API_NAME: &str = "cloudb: the directory API";
 
-/// A client of this API that authenticates with one of the application's secrets.
+/// Calls the application API and authenticates with one of the application's client secrets.
 pub(super) struct GraphClient<'p> {
     provider: &'p CloudbProvider,
     client_secret: &'p Secret,
@@ -59,10 +59,10 @@ impl<'p> GraphClient<'p> {
         Self { provider, client_secret, tokens: AccessTokenCache::default() }
     }
 
-    /// Checks that the directory accepts the secret.
+    /// Checks that the directory accepts the client secret.
     ///
     /// # Errors
-    /// `BadGateway` when it does not; `Unavailable` when it does not respond.
+    /// `BadGateway` when the directory rejects it; `Unavailable` when the directory does not respond.
     pub(super) async fn check(&self) -> Result<()> {
         self.provider.token(self.provider.graph_url(), self.client_secret).await.map(drop)
     }
@@ -70,8 +70,9 @@ impl<'p> GraphClient<'p> {
     /// Finds the application with this client id, a GUID.
     ///
     /// # Errors
-    /// `Invalid` unless there is exactly one; `BadGateway` for a rejected credential; `Unavailable` without a response.
-    pub(super) async fn application(&self, client_id: &str) -> Result<Application> {
+    /// `Invalid` unless exactly one application has the id; `BadGateway` when the directory rejects this service's
+    /// credential; `Unavailable` when the directory does not respond.
+    pub(super) async fn find_application(&self, client_id: &str) -> Result<Application> {
         let filter = percent_encode(&format!("appId eq '{client_id}'"));
         let path = format!("/v1.0/applications?$filter={filter}");
         let reply = self.send(Method::GET, &path, None, self.provider.config.retry_policy).await?;
@@ -83,10 +84,10 @@ impl<'p> GraphClient<'p> {
         }
     }
 
-    /// Creates a secret. The request is sent only once, because a retry would create another secret.
+    /// Creates a client secret. The request is sent only once, because a retry could create a second secret.
     ///
     /// # Errors
-    /// As [`GraphClient::application`]. After `Unavailable` the secret may exist.
+    /// As [`GraphClient::find_application`]. After `Unavailable` the secret may exist.
     pub(super) async fn add_password(&self, application: &Application, name: &str, until: Time) -> Result<NewPassword> {
         let path = format!("/v1.0/applications/{}/addPassword", percent_encode(&application.id));
         let body = json!({"passwordCredential": {"displayName": name, "endDateTime": format_rfc3339(until)}});
@@ -98,10 +99,10 @@ impl<'p> GraphClient<'p> {
         }
     }
 
-    /// Removes a secret; succeeds if it does not exist any more.
+    /// Removes the client secret with this key id; succeeds if it does not exist any more.
     ///
     /// # Errors
-    /// As [`GraphClient::application`].
+    /// As [`GraphClient::find_application`].
     pub(super) async fn remove_password(&self, application: &Application, key_id: &str) -> Result<()> {
         let path = format!("/v1.0/applications/{}/removePassword", percent_encode(&application.id));
         let body = json!({ "keyId": key_id });

@@ -1,8 +1,8 @@
-//! The steps of a login.
+//! The steps of a `cloudb` login.
 //!
-//! Local checks come first, so that a client with an invalid token causes no request except, rarely, for the
-//! directory's keys. A role without resource restrictions needs only the claims. The whole login has one deadline, and
-//! holds no lock or thread while it waits.
+//! Local checks come first, so that a client with an invalid token causes no request to the provider, except rarely for
+//! the directory's keys. For a role without resource restrictions, the claims of the token are sufficient. The
+//! identification of the client has one deadline, and holds no lock or thread while it waits.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -85,7 +85,7 @@ async fn authenticate(
     let known = tokio::time::timeout(IDENTIFICATION_TIMEOUT, identify_client(services, &view, role, request, &jwt))
         .await
         .map_err(late)??;
-    // The role may have changed while the provider was slow to respond.
+    // An operator may have changed the role while the provider was slow to respond.
     if open.view().roles().get(&request.role).is_none_or(|now| **now != **role) {
         return Err(Error::new(Kind::Unavailable, "the role changed during the login; log in again"));
     }
@@ -117,12 +117,12 @@ async fn identify_client(
     claims.check_bounds(&role.bounds)?;
     let mut metadata = BTreeMap::from([("role".to_owned(), fold_role_name(&request.role))]);
     for name in ["subscription_id", "resource_group_name"] {
-        // Always present, because templates read them.
+        // These keys are always present, because policy templates refer to them.
         metadata.insert(name.to_owned(), String::new());
     }
     if role.bounds.requires_resource() {
         let proven = ProvenResource::new(&claimed, &claims, &role.bounds)?;
-        let resource = tenant.provider.resource(&proven).await?;
+        let resource = tenant.provider.query_resource(&proven).await?;
         if !resource.has_principal(&claims.oid) {
             let app_id = find_owned_app_id(&tenant.provider, &proven, &claims).await?;
             metadata.insert("app_id".to_owned(), app_id);
@@ -137,7 +137,10 @@ async fn identify_client(
     Ok(IdentifiedClient { oid, groups: groups.into_iter().filter(|group| !group.is_empty()).collect(), metadata })
 }
 
-/// Returns the application id of a token if it is an identity in the proven resource group.
+/// Returns the application id in the token's claims if it belongs to an identity in the proven resource group.
+///
+/// # Errors
+/// `Forbidden` if it does not; as [`CloudbProvider::has_identity_with_client_id`].
 async fn find_owned_app_id(
     provider: &CloudbProvider,
     proven: &ProvenResource<'_>,
@@ -146,13 +149,13 @@ async fn find_owned_app_id(
     if claims.appid.is_empty() {
         return Err(forbidden("token object id does not match expected identities, and no app id was found"));
     }
-    match provider.has_client(proven, &claims.appid).await? {
+    match provider.has_identity_with_client_id(proven, &claims.appid).await? {
         true => Ok(claims.appid.clone()),
         false => Err(forbidden("neither token object id nor token app id match expected identities")),
     }
 }
 
-/// Returns the metrics label of the result.
+/// Returns the metrics label for the result of a login.
 fn result_label<T>(done: &Result<T>) -> &'static str {
     match done.as_ref().map_err(Error::kind) {
         Ok(_) => "ok",

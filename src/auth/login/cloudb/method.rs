@@ -1,4 +1,4 @@
-//! The method `cloudb`, and the clients that its mounts keep between logins.
+//! The [`AuthMethod`] implementation of `cloudb`, and the HTTP clients that a mount keeps between logins.
 
 use std::sync::{Arc, OnceLock};
 
@@ -32,8 +32,8 @@ impl AuthMethod for CloudbMethod {
     }
 }
 
-/// The clients for the tenant that a configuration names, created at the first login. A write of the configuration or a
-/// new secret replaces them; logins in progress finish with the old ones.
+/// The clients for the tenant that a configuration names, created at the first login. Writing the configuration or
+/// rotating the client secret replaces them; logins in progress finish with the old clients.
 #[derive(Default)]
 pub(crate) struct LazyTenantClients(OnceLock<Arc<TenantClients>>);
 
@@ -43,7 +43,7 @@ pub(super) struct TenantClients {
 }
 
 impl LazyTenantClients {
-    /// Returns the tenant, and creates it if necessary.
+    /// Returns the clients for the tenant, and creates them at the first call.
     ///
     /// # Errors
     /// `Invalid`, naming the missing setting.
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(is_same(&first, &slots().await), [true, true]);
         let second = write().await;
         assert_eq!(is_same(&first, &second), [false, false]);
-        // The configuration is deleted and written again before the other node has reloaded.
+        // Node 0 deletes and writes the configuration again before the other node has reloaded it.
         nodes[0].delete_config().await.unwrap();
         assert_eq!(is_same(&second, &write().await), [false, false]);
     }

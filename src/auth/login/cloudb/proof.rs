@@ -1,8 +1,8 @@
 //! Proof that a client runs on a resource that the role allows.
 //!
-//! Three things must agree: the resource in the login request, the one in the token's claims, and the identities that
-//! the provider reports for it. Without the claims, a login could name another client's machine (CVE-2025-3879). Ids
-//! are compared whole, segment by segment, and the provider is called only when the claims agree.
+//! Three things must agree: the resource in the login request, the resource in the token's claims, and the identities
+//! that the provider reports for the resource. Without the check of the claims, a client could name another client's
+//! machine (CVE-2025-3879). Ids are compared segment by segment, and the provider is called only when the claims agree.
 
 use super::arm_id::ArmId;
 use super::bounds::{CloudbRoleBounds, contains_ignore_case};
@@ -11,12 +11,13 @@ use super::request::{ClaimedResource, ResourceSelector};
 use crate::auth::login::verifier::forbidden;
 use crate::error::{Error, Result};
 
-/// Namespace of machines and scale sets.
+/// Namespace of the resource types for virtual machines and scale sets.
 pub(super) const COMPUTE_NAMESPACE: &str = "Microsoft.Compute";
 pub(super) const MACHINE_TYPE: &str = "virtualMachines";
 pub(super) const SCALE_SET_TYPE: &str = "virtualMachineScaleSets";
 
-/// A resource that the claims of a token confirm and a role allows. The provider is queried about no other.
+/// The resource in a login request, after the token's claims have confirmed it and the role allows it. Only such
+/// resources are looked up at the provider.
 #[derive(Debug, PartialEq)]
 pub(super) struct ProvenResource<'p> {
     pub(super) subscription: &'p str,
@@ -34,7 +35,7 @@ impl<'p> ProvenResource<'p> {
     /// Validates the requested resource against the claims of the token and the lists of the role.
     ///
     /// # Errors
-    /// `Invalid` for a missing part, `Forbidden` for a mismatch.
+    /// `Invalid` if the request lacks the subscription, resource group or resource name; `Forbidden` for a mismatch.
     pub(super) fn new(claimed: &'p ClaimedResource, claims: &CloudbClaims, bounds: &CloudbRoleBounds) -> Result<Self> {
         let ClaimedResource { subscription, group, selector } = claimed;
         if subscription.is_empty() || group.is_empty() {
@@ -48,8 +49,8 @@ impl<'p> ProvenResource<'p> {
         Ok(proven)
     }
 
-    /// Checks that one of the two claims matches all parts. The other claim may differ, because an identity can be in
-    /// another group than its machine.
+    /// Checks that subscription, resource group and resource name all match one of the claims `xms_az_rid` and
+    /// `xms_mirid`. The other claim may differ, because an identity can be in another resource group than its machine.
     fn check_claims(&self, claims: &CloudbClaims) -> Result<()> {
         if !claims.names_resource {
             return Err(forbidden("xms_az_rid and xms_mirid claims are missing from token"));
@@ -59,7 +60,7 @@ impl<'p> ProvenResource<'p> {
         let rules: [Rule<'_>; 3] = [
             ("subscription_id", &|id| id.is_in_subscription(self.subscription)),
             ("resource_group_name", &|id| id.is_in_group(self.group)),
-            (self.selector.field(), &|id| self.selector.matches(id)),
+            (self.selector.parameter_name(), &|id| self.selector.matches(id)),
         ];
         for (field, holds) in rules {
             named.retain(|id| holds(id));
@@ -70,7 +71,7 @@ impl<'p> ProvenResource<'p> {
         Ok(())
     }
 
-    /// Validates the lists that need no call to the provider.
+    /// Checks the scale set, subscription and resource group against the role's lists, without a call to the provider.
     fn check_bounds(&self, bounds: &CloudbRoleBounds) -> Result<()> {
         if !bounds.bound_scale_sets.is_empty() {
             match self.selector {
@@ -96,19 +97,19 @@ impl<'p> ProvenResource<'p> {
         Ok(())
     }
 
-    /// Returns name and value of the metadata entry for the resource.
+    /// Returns the name and value with which the resource is added to the token's metadata.
     pub(super) fn metadata_entry(&self) -> (&'static str, String) {
         let name = match self.selector {
             ResourceSelector::ScaleSet(name) | ResourceSelector::Machine(name) => name.clone(),
             ResourceSelector::Resource(id) => id.to_string(),
         };
-        (self.selector.field(), name)
+        (self.selector.parameter_name(), name)
     }
 }
 
 impl ResourceSelector {
-    /// Name of the request parameter.
-    fn field(&self) -> &'static str {
+    /// Name of the request parameter that selects the resource.
+    fn parameter_name(&self) -> &'static str {
         match self {
             Self::ScaleSet(_) => "vmss_name",
             Self::Machine(_) => "vm_name",
@@ -116,7 +117,7 @@ impl ResourceSelector {
         }
     }
 
-    /// `true` if the id is this resource, or a machine of this scale set.
+    /// `true` if `id` denotes the selected resource or, for a scale set, one of its machines.
     fn matches(&self, id: &ArmId) -> bool {
         match self {
             Self::Resource(own) => own == id,
@@ -128,7 +129,7 @@ impl ResourceSelector {
                     .names_of(COMPUTE_NAMESPACE, &[SCALE_SET_TYPE])
                     .or_else(|| id.names_of(COMPUTE_NAMESPACE, &[SCALE_SET_TYPE, MACHINE_TYPE]));
                 let machine = id.names_of(COMPUTE_NAMESPACE, &[MACHINE_TYPE]).map(|names| names[0]);
-                // Names of machines in a flexible scale set are its name, `_`, and a suffix without `_`.
+                // The name of a machine in a flexible scale set is the name of the set, `_`, and a suffix without `_`.
                 let flexible = machine.and_then(|name| name.rsplit_once('_')).filter(|(_, suffix)| !suffix.is_empty());
                 uniform.is_some_and(|names| names[0].eq_ignore_ascii_case(own))
                     || flexible.is_some_and(|(set, _)| set.eq_ignore_ascii_case(own))
@@ -142,7 +143,7 @@ impl ResourceDetails {
         !oid.is_empty() && contains_ignore_case(&self.principals, oid)
     }
 
-    /// Validates the location against the list of a role.
+    /// Validates the resource's location against the list of a role.
     ///
     /// # Errors
     /// `Forbidden` for a location that is unknown or not in the list.
@@ -222,7 +223,7 @@ mod tests {
             check_claims_agree(&claimed("rg1", "vm_name", "web2"), "", &machine("rg1", "web")),
             mismatch("vm_name")
         );
-        // The name or type occurs in the id, but in the wrong position.
+        // The expected name or type occurs in the id, but at the wrong position.
         for rest in [
             "Microsoft.Compute/virtualMachines/web/extensions/a",
             "Evil.Compute/virtualMachines/web",
@@ -282,7 +283,7 @@ mod tests {
         for other in ["Microsoft.Web/sites/a2", "Microsoft.Web/sites/a/slots/b", "Microsoft.Web/other/a"] {
             assert_eq!(check_claims_agree(&of(other), "", &site), mismatch("resource_id"));
         }
-        // The resource group of the request must match too.
+        // The resource group in the request must match the claims too.
         assert_eq!(
             check_claims_agree(&claimed("rg2", "resource_id", &site), "", &site),
             mismatch("resource_group_name")

@@ -1,7 +1,7 @@
-//! Client of the provider's resource API, with this service's access token. Each written configuration has its own
-//! client.
+//! Client of the cloud provider's resource API, authenticated with this service's access token. Each written
+//! configuration has its own client.
 //!
-//! Error texts of the provider are only logged. Redirects and links to other hosts are not followed.
+//! Error texts of the provider are logged and not returned. Redirects and links to other hosts are not followed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,19 +19,19 @@ use crate::outbound::{AccessToken, AccessTokenCache, Method, OutboundResponse};
 use crate::secret::Secret;
 use crate::telemetry;
 
-/// Prefix of error messages.
+/// Name of the method, used as prefix of error messages.
 pub(super) const METHOD_NAME: &str = "cloudb";
 const ARM_API_NAME: &str = "cloudb: the provider";
 
-/// Maximum number of cached API versions.
+/// Maximum number of resource types whose API version is cached.
 const MAX_CACHED_API_VERSIONS: usize = 1000;
 
-/// Endpoints and caches for one written configuration.
+/// The provider's endpoints, and caches of access tokens and API versions, for one written configuration.
 pub(super) struct CloudbProvider {
     pub(super) services: Arc<CloudbServices>,
     pub(super) config: EffectiveCloudbConfig,
     tokens: AccessTokenCache,
-    /// API version by resource type in lower case.
+    /// API versions by resource type, in lower case.
     versions: Mutex<HashMap<String, String>>,
 }
 
@@ -53,7 +53,8 @@ impl CloudbProvider {
         api_base_url(&self.services.urls.graph, self.config.cloud.graph)
     }
 
-    /// Fetches an access token for the API at `resource`, with the application's secret or the machine's identity.
+    /// Fetches an access token for the API at `resource`, with the application's client secret or, without one, the
+    /// identity of the machine on which this server runs.
     ///
     /// # Errors
     /// As [`CloudbTokenRequest::fetch`].
@@ -75,7 +76,7 @@ impl CloudbProvider {
         token
     }
 
-    /// Reads a path of the resource API; `call` is a metrics label.
+    /// Fetches a path of the resource API; `call` is a metrics label.
     ///
     /// # Errors
     /// As [`CloudbProvider::get_url`].
@@ -83,10 +84,11 @@ impl CloudbProvider {
         self.get_url(call, &format!("{}{path}", self.arm_url())).await
     }
 
-    /// Reads a URL of the resource API.
+    /// Fetches a URL of the resource API; `call` is a metrics label.
     ///
     /// # Errors
-    /// `Forbidden` when the resource does not exist, `BadGateway` for a rejected credential, `Unavailable` otherwise.
+    /// `Forbidden` when the resource does not exist; `BadGateway` when the provider rejects this service's credential;
+    /// `Unavailable` otherwise.
     async fn get_url<T: DeserializeOwned>(&self, call: &'static str, url: &str) -> Result<T> {
         let begun = Instant::now();
         let request = self.services.outbound.call(Method::GET, url)?;
@@ -103,10 +105,10 @@ impl CloudbProvider {
         }
     }
 
-    /// Follows a link to the next page, which must be at the resource API.
+    /// Fetches the next page of a list from `link`, which must have the origin of the resource API.
     ///
     /// # Errors
-    /// `Unavailable` for any other link; as [`CloudbProvider::get_url`].
+    /// `Unavailable` for a link to another origin; as [`CloudbProvider::get_url`].
     pub(super) async fn get_next_page<T: DeserializeOwned>(&self, call: &'static str, link: &str) -> Result<T> {
         let origin = |text: &str| Url::parse(text).ok().map(|url| url.origin());
         let api_origin = origin(self.arm_url()).filter(|api_origin| api_origin.is_tuple());
@@ -135,7 +137,8 @@ fn api_base_url<'u>(configured: &'u Option<String>, of_cloud: &'u str) -> &'u st
     configured.as_deref().unwrap_or(of_cloud).trim_end_matches('/')
 }
 
-/// The error for an invalid response, which is not the client's fault.
+/// The error for an invalid response of the provider. It is `Unavailable`, because the client's request is not the
+/// cause.
 pub(super) fn invalid_response(text: impl Into<String>) -> Error {
     Error::new(Kind::Unavailable, text.into())
 }
@@ -153,7 +156,7 @@ fn record_call(call: &'static str, begun: Instant, status: &'static str) {
     histogram!(telemetry::CLOUDB_PROVIDER_CALL_SECONDS, "call" => call, "status" => status).record(seconds);
 }
 
-/// Returns the metrics label of a result.
+/// Returns the metrics label for the result of a call.
 fn result_label(answer: &Result<u16, Kind>) -> &'static str {
     match answer {
         Ok(200) => "ok",

@@ -1,4 +1,4 @@
-//! Fields of a login request, and the validation of their format.
+//! The fields of a `cloudb` login request, and the validation of their format.
 
 use super::arm_id::ArmId;
 use crate::error::{Error, Result};
@@ -6,10 +6,10 @@ use crate::secret::Secret;
 
 /// Maximum length of a resource group name in characters.
 const MAX_GROUP_NAME_CHARS: usize = 90;
-/// Maximum length of a machine or scale set name in bytes.
+/// Maximum length of a virtual machine or scale set name in bytes.
 const MAX_MACHINE_NAME_BYTES: usize = 64;
 
-/// A login request; `""` for missing fields.
+/// A login request; a missing field is `""`.
 #[derive(Default)]
 pub(crate) struct CloudbLoginRequest {
     pub(crate) role: String,
@@ -21,7 +21,7 @@ pub(crate) struct CloudbLoginRequest {
     pub(crate) resource_id: String,
 }
 
-/// The resource in a login request, with every part validated.
+/// The resource on which the client claims to run, with every field in a valid format. Missing fields are empty.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct ClaimedResource {
     pub(super) subscription: String,
@@ -29,8 +29,8 @@ pub(super) struct ClaimedResource {
     pub(super) selector: Option<ResourceSelector>,
 }
 
-/// The resource that a login request names. If it names several, the first of them in the order of these variants
-/// counts.
+/// The kind and name of the resource in a login request. If a request names several, a scale set takes precedence over
+/// a machine, and a machine over a resource id.
 #[derive(Debug, PartialEq)]
 pub(super) enum ResourceSelector {
     ScaleSet(String),
@@ -39,10 +39,10 @@ pub(super) enum ResourceSelector {
 }
 
 impl CloudbLoginRequest {
-    /// Validates and returns the resource.
+    /// Validates the format of the resource fields, and returns the resource that they name.
     ///
     /// # Errors
-    /// `Invalid` for a malformed part, required or not.
+    /// `Invalid` for a malformed field, even if the role requires no resource.
     pub(super) fn claimed_resource(&self) -> Result<ClaimedResource> {
         check_field("subscription id", &self.subscription_id, is_guid)?;
         check_field("resource group name", &self.resource_group_name, is_resource_group_name)?;
@@ -67,12 +67,12 @@ fn check_field(what: &str, text: &str, is: fn(&str) -> bool) -> Result<()> {
     if text.is_empty() || is(text) {
         return Ok(());
     }
-    // Truncated, so that the response does not grow with the request.
+    // The quoted value is truncated, so that the response does not grow with the request.
     let begin: String = text.chars().take(64).collect();
     Err(Error::invalid(format!("invalid {what} {begin:?}")))
 }
 
-/// `true` for a GUID.
+/// `true` if the text has the form of a GUID.
 pub(super) fn is_guid(text: &str) -> bool {
     let lengths = text.split('-').map(|part| if part.bytes().all(|b| b.is_ascii_hexdigit()) { part.len() } else { 0 });
     lengths.eq([8, 4, 4, 4, 12])

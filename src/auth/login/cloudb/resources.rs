@@ -1,4 +1,4 @@
-//! Queries of the resource API: location and identities of a resource.
+//! Queries of the provider's resource API: location and identities of a resource.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +11,19 @@ use super::request::ResourceSelector;
 use crate::auth::login::verifier::forbidden;
 use crate::error::Result;
 
-/// API versions of machines and scale sets, of identities, and of the list of types.
+/// API versions for queries of machines and scale sets, of identities, and of the list of resource types.
 const COMPUTE_API_VERSION: &str = "2023-03-01";
 const IDENTITY_API_VERSION: &str = "2023-01-31";
 const TYPES_API_VERSION: &str = "2021-04-01";
-/// API version of resources whose type is not in that list.
+/// API version for resources whose type is missing from the list of resource types.
 const FALLBACK_API_VERSION: &str = "2022-03-01";
 
-/// Namespace and type of user-assigned identities.
+/// Namespace and type of user-assigned identities, which are resources themselves.
 const IDENTITY_NAMESPACE: &str = "Microsoft.ManagedIdentity";
 const IDENTITY_TYPE: &str = "userAssignedIdentities";
 
 const MAX_IDENTITY_PAGES: usize = 50;
-/// Maximum number of identities of a scale set that are queried.
+/// Maximum number of a scale set's identities whose principals are queried one by one.
 const MAX_IDENTITY_LOOKUPS: usize = 50;
 
 #[derive(Deserialize)]
@@ -36,7 +36,7 @@ struct ResourceResponse {
 #[serde(rename_all = "camelCase")]
 struct ResourceIdentity {
     principal_id: Option<String>,
-    /// User-assigned identities by their resource id.
+    /// User-assigned identities of the resource, by the resource id of the identity.
     user_assigned_identities: Option<BTreeMap<String, Option<AssignedIdentity>>>,
 }
 
@@ -46,7 +46,7 @@ struct AssignedIdentity {
     principal_id: Option<String>,
 }
 
-/// A user-assigned identity, which is a resource itself.
+/// The response to a query of a user-assigned identity.
 #[derive(Deserialize)]
 struct UserAssignedIdentity {
     properties: Option<UserAssignedIdentityProperties>,
@@ -83,11 +83,11 @@ struct ResourceTypeEntry {
 }
 
 impl CloudbProvider {
-    /// Queries a proven resource.
+    /// Queries the location and the identities' principals of a proven resource.
     ///
     /// # Errors
-    /// `Forbidden` when it does not exist or has no identity; as [`CloudbProvider::get`].
-    pub(super) async fn resource(&self, proven: &ProvenResource<'_>) -> Result<ResourceDetails> {
+    /// `Forbidden` when the resource does not exist or has no identity; as [`CloudbProvider::get`].
+    pub(super) async fn query_resource(&self, proven: &ProvenResource<'_>) -> Result<ResourceDetails> {
         let of = |kind, name| ArmId::of(proven.subscription, proven.group, COMPUTE_NAMESPACE, kind, name).path();
         let (body, whose): (ResourceResponse, _) = match proven.selector {
             ResourceSelector::Machine(name) => {
@@ -112,7 +112,7 @@ impl CloudbProvider {
     }
 
     /// Returns the principals of a resource's identities. For a flexible scale set the API lists identities without
-    /// principals, which are queried one by one.
+    /// principals; with `look_up`, those are queried one by one.
     async fn principals(&self, identity: ResourceIdentity, look_up: bool) -> Result<Vec<String>> {
         let mut principals: Vec<String> = identity.principal_id.into_iter().collect();
         let mut lookups = 0;
@@ -141,11 +141,15 @@ impl CloudbProvider {
         Ok(identity.properties.and_then(|properties| properties.principal_id))
     }
 
-    /// `true` if an application is one of the identities in the resource group.
+    /// `true` if `client_id` is the client id of a user-assigned identity in the resource group.
     ///
     /// # Errors
-    /// `Unavailable` when the list has too many pages; as [`CloudbProvider::get`].
-    pub(super) async fn has_client(&self, proven: &ProvenResource<'_>, client_id: &str) -> Result<bool> {
+    /// `Unavailable` when the list of identities has too many pages; as [`CloudbProvider::get`].
+    pub(super) async fn has_identity_with_client_id(
+        &self,
+        proven: &ProvenResource<'_>,
+        client_id: &str,
+    ) -> Result<bool> {
         let group = [proven.subscription, proven.group].map(percent_encode);
         let path = format!(
             "/subscriptions/{}/resourceGroups/{}/providers/{IDENTITY_NAMESPACE}/{IDENTITY_TYPE}?api-version={IDENTITY_API_VERSION}",
@@ -153,13 +157,13 @@ impl CloudbProvider {
         );
         let mut page: UserAssignedIdentityPage = self.get("identities", &path).await?;
         for _ in 1..MAX_IDENTITY_PAGES {
-            if page.value.iter().any(|identity| identity.is_client(client_id)) {
+            if page.value.iter().any(|identity| identity.has_client_id(client_id)) {
                 return Ok(true);
             }
             let Some(link) = page.next_link.filter(|link| !link.is_empty()) else { return Ok(false) };
             page = self.get_next_page("identities", &link).await?;
         }
-        match page.value.iter().any(|identity| identity.is_client(client_id)) {
+        match page.value.iter().any(|identity| identity.has_client_id(client_id)) {
             true => Ok(true),
             false if page.next_link.is_none_or(|link| link.is_empty()) => Ok(false),
             false => Err(invalid_response(format!(
@@ -168,7 +172,8 @@ impl CloudbProvider {
         }
     }
 
-    /// Returns the newest API version for the type of a resource.
+    /// Returns the newest stable API version for the type of a resource, from the cache or from the provider's list of
+    /// types.
     async fn api_version_of(&self, id: &ArmId) -> Result<String> {
         let kind = format!("{}/{}", id.namespace, id.kind());
         if let Some(known) = self.cached_api_version(&kind) {
@@ -185,7 +190,7 @@ impl CloudbProvider {
 }
 
 impl UserAssignedIdentity {
-    fn is_client(&self, client_id: &str) -> bool {
+    fn has_client_id(&self, client_id: &str) -> bool {
         let own_client_id = self.properties.as_ref().and_then(|properties| properties.client_id.as_deref());
         own_client_id
             .is_some_and(|own_client_id| !own_client_id.is_empty() && own_client_id.eq_ignore_ascii_case(client_id))
@@ -193,7 +198,8 @@ impl UserAssignedIdentity {
 }
 
 impl ResourceTypeList {
-    /// Returns the newest version that is no preview. Versions are dates, which sort as text.
+    /// Returns the newest API version of a type that is no preview. Versions are ISO dates, so they are compared as
+    /// text.
     fn newest_stable_version(&self, kind: &str) -> Option<&str> {
         let entry = self.resource_types.iter().find(|known| known.resource_type.eq_ignore_ascii_case(kind))?;
         let stable_versions =
@@ -230,6 +236,6 @@ mod tests {
         assert!(identity.principal_id.is_none() && body.location.is_none() && assigned["/a"].is_none());
         assert_eq!(assigned["/c"].as_ref().unwrap().principal_id.as_deref(), Some("p"));
         let identity: UserAssignedIdentity = serde_json::from_value(json!({"properties": {"clientId": ""}})).unwrap();
-        assert!(!identity.is_client(""));
+        assert!(!identity.has_client_id(""));
     }
 }

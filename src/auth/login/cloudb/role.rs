@@ -7,7 +7,7 @@ use crate::auth::login::role::MethodRole;
 use crate::auth::token::TokenTerms;
 use crate::error::Result;
 
-/// A role, as stored.
+/// A stored role of `cloudb`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CloudbRole {
     #[serde(flatten)]
@@ -16,21 +16,21 @@ pub(crate) struct CloudbRole {
 }
 
 impl CloudbRole {
-    /// Creates a role.
+    /// Creates a role from its restrictions and token settings.
     ///
     /// # Errors
-    /// `Invalid` for a role that is too permissive.
+    /// `Invalid` for a role with which every identity of the tenant could log in.
     pub(crate) fn new(bounds: CloudbRoleBounds, terms: TokenTerms) -> Result<Self> {
         bounds.check()?;
         Ok(Self { bounds, terms })
     }
 
-    /// Returns a warning about a permissive role.
+    /// Returns a warning if the role allows more resources than an operator may expect.
     pub(crate) fn warning(&self) -> Option<String> {
         self.bounds.warning()
     }
 
-    /// The restrictions on clients.
+    /// The restrictions on clients that log in with the role.
     pub(crate) fn bounds(&self) -> &CloudbRoleBounds {
         &self.bounds
     }

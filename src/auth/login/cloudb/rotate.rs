@@ -1,4 +1,5 @@
-//! Rotation of this service's own secret at the directory. A request starts it, and a background task completes it.
+//! Rotation of the client secret with which this service authenticates to the directory. A request starts the rotation,
+//! and a background task completes it.
 
 mod begin;
 mod finish;

@@ -1,9 +1,9 @@
-//! State of the rotation of this service's own secret.
+//! State of the rotation of this service's client secret.
 //!
-//! The state is part of the configuration document, so that a rotation survives a crash and is the same on all nodes:
-//! each step is a compare-and-set. A `Requested` secret is abandoned after five minutes, and removed at the directory.
-//! A `Created` secret is tested after a minute and replaces the current one. Replaced secrets are removed, except a
-//! secret that no rotation created: it may have other users.
+//! The state is part of the configuration document, so a rotation survives a crash and all nodes see the same state;
+//! each step changes it by compare-and-set. A `Requested` secret is abandoned after five minutes, and removed at the
+//! directory. A `Created` secret is tested after a minute and then replaces the current one. Replaced secrets are
+//! removed at the directory, except a secret that an operator configured: it may be in use elsewhere.
 
 use std::time::Duration;
 
@@ -13,24 +13,24 @@ use crate::auth::instant;
 use crate::clock::Time;
 use crate::secret::{Secret, sealed};
 
-/// Time until a new secret is known everywhere in the directory.
-const PROPAGATION_DELAY: Duration = Duration::from_secs(60);
-/// Time after which a requested secret that was not stored is abandoned.
-const ABANDON_AFTER: Duration = Duration::from_secs(300);
+/// Time that the directory needs to distribute a new secret to all its servers.
+const SECRET_PROPAGATION_DELAY: Duration = Duration::from_secs(60);
+/// Time after which a secret that was requested but never stored is abandoned.
+const REQUESTED_SECRET_TIMEOUT: Duration = Duration::from_secs(300);
 
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SecretRotation {
-    /// Key id of the current secret, if a rotation created it.
+    /// The directory's key id of the current secret; `None` if an operator configured the secret.
     pub(super) key_id: Option<String>,
     #[serde(with = "instant::option", default)]
     expires: Option<Time>,
     pub(super) next: Option<PendingSecret>,
-    /// Key ids of replaced secrets that must be removed.
+    /// The directory's key ids of replaced secrets that must still be removed there.
     #[serde(default)]
     pub(super) retired: Vec<String>,
 }
 
-/// A secret that is not in use yet.
+/// The new secret of a rotation in progress, which is not used yet.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum PendingSecret {
     #[serde(rename = "Asked")]
@@ -53,11 +53,11 @@ pub(super) enum PendingSecret {
 
 #[derive(PartialEq)]
 pub(super) enum DueRotationStep {
-    /// Remove the abandoned secret with this name.
+    /// Remove at the directory the abandoned secret with this name.
     RemoveAbandoned(String),
-    /// Replace the current secret with this one, with this key id.
+    /// Replace the current secret with this secret, which has this key id.
     Promote(Secret, String),
-    /// Remove the replaced secret with this key id.
+    /// Remove at the directory the replaced secret with this key id.
     RemoveReplaced(String),
 }
 
@@ -68,22 +68,22 @@ impl SecretRotation {
 
     pub(super) fn due_step(&self, now: Time) -> Option<DueRotationStep> {
         match &self.next {
-            Some(PendingSecret::Requested { name, at }) if now >= *at + ABANDON_AFTER => {
+            Some(PendingSecret::Requested { name, at }) if now >= *at + REQUESTED_SECRET_TIMEOUT => {
                 Some(DueRotationStep::RemoveAbandoned(name.clone()))
             }
-            Some(PendingSecret::Created { secret, key_id, at, .. }) if now >= *at + PROPAGATION_DELAY => {
+            Some(PendingSecret::Created { secret, key_id, at, .. }) if now >= *at + SECRET_PROPAGATION_DELAY => {
                 Some(DueRotationStep::Promote(secret.clone(), key_id.clone()))
             }
             _ => self.retired.first().cloned().map(DueRotationStep::RemoveReplaced),
         }
     }
 
-    /// `true` if a secret with this name is being requested.
+    /// `true` if the rotation in progress has requested a secret with this name and not stored it yet.
     pub(super) fn is_requesting(&self, requested: &str) -> bool {
         matches!(&self.next, Some(PendingSecret::Requested { name, .. }) if name == requested)
     }
 
-    /// Makes the created secret with this key id the current one, and returns it; `None` if there is no such secret.
+    /// Makes the created secret with this key id the current one, and returns it; `None` if no such secret is waiting.
     pub(super) fn promote(&mut self, expected: &str) -> Option<Secret> {
         let is_created =
             |next: &mut PendingSecret| matches!(next, PendingSecret::Created { key_id, .. } if key_id == expected);
@@ -96,7 +96,7 @@ impl SecretRotation {
     }
 
     #[cfg(test)]
-    pub(super) fn ending(at: Time) -> Self {
+    pub(super) fn expiring_at(at: Time) -> Self {
         Self { key_id: Some("k".to_owned()), expires: Some(at), ..Self::default() }
     }
 }

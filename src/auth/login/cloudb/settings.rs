@@ -1,5 +1,5 @@
-//! Server settings for `cloudb`. Requests cannot change them, because the directory at these URLs confirms the identity
-//! of every client.
+//! Server settings for `cloudb`. API requests cannot change them, because the directory at these URLs vouches for the
+//! identity of every client.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use crate::outbound::cloudb::IMDS_URL;
 use crate::outbound::{Outbound, validate_base_url};
 use crate::secret::Secret;
 
-/// Base URLs of the provider. Each URL that is set replaces the one of a mount's `environment`.
+/// Base URLs of the provider's services. A URL that is set replaces the one that the `environment` of a mount selects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CloudbUrls {
-    /// The directory.
+    /// Base URL of the directory, which issues tokens.
     pub authority: Option<String>,
-    /// The resource API.
+    /// Base URL of the resource API.
     pub arm: Option<String>,
-    /// The directory's application API.
+    /// Base URL of the directory's application API, which manages client secrets.
     pub graph: Option<String>,
-    /// The service of machine identities; plain HTTP.
+    /// Base URL of the service that issues tokens for the machine's own identity; plain HTTP.
     pub imds: Option<String>,
 }
 
 impl CloudbUrls {
-    /// Validates the URLs: https, or plain HTTP to the loopback interface or the usual machine identity service.
+    /// Validates the URLs: https, or plain HTTP to the loopback interface or to the usual machine identity service.
     ///
     /// # Errors
     /// `Invalid`, naming the setting.
@@ -48,29 +48,29 @@ impl CloudbUrls {
 pub struct CloudbSettings {
     /// Base URLs of the provider's services.
     pub urls: CloudbUrls,
-    /// PEM file of CA certificates for these URLs, replacing the system's.
+    /// PEM file of the CA certificates trusted for these URLs, replacing the system's; `None` for the system's.
     pub ca_file: Option<PathBuf>,
     /// Defaults for values that a mount's configuration leaves empty.
     pub fallback: CloudbFallback,
 }
 
-/// The provider's environment variables. The API never shows their values.
+/// Values of the provider's environment variables; `""` if a variable is not set. The API never shows them.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct CloudbFallback {
-    /// `AZURE_TENANT_ID`.
+    /// Value of `AZURE_TENANT_ID`.
     pub tenant_id: String,
-    /// `AZURE_AD_RESOURCE`.
+    /// Value of `AZURE_AD_RESOURCE`, the expected audience of tokens.
     pub resource: String,
-    /// `AZURE_ENVIRONMENT`.
+    /// Value of `AZURE_ENVIRONMENT`, the name of the provider's cloud.
     pub environment: String,
-    /// `AZURE_CLIENT_ID`.
+    /// Value of `AZURE_CLIENT_ID`.
     pub client_id: String,
-    /// `AZURE_CLIENT_SECRET`.
+    /// Value of `AZURE_CLIENT_SECRET`.
     pub client_secret: Secret,
 }
 
 impl CloudbFallback {
-    /// Reads the variables of this process.
+    /// Reads the environment variables of this process.
     #[must_use]
     pub fn from_environment() -> Self {
         let text = |name| std::env::var(name).unwrap_or_default();
@@ -84,7 +84,7 @@ impl CloudbFallback {
     }
 }
 
-/// The provider's HTTP client and settings, shared by all mounts of the process.
+/// The provider's HTTP client and the server settings, shared by all `cloudb` mounts of the process.
 pub(crate) struct CloudbServices {
     pub(super) outbound: Outbound,
     pub(super) clock: Clock,
@@ -93,7 +93,7 @@ pub(crate) struct CloudbServices {
 }
 
 impl CloudbServices {
-    /// Creates the client without sending a request.
+    /// Creates the HTTP client without sending a request.
     ///
     /// # Errors
     /// `Invalid`, naming the setting, for an insecure URL and for unreadable CA certificates.

@@ -1,4 +1,4 @@
-//! Finds claims, and compares them with a role.
+//! Finds claims in a token, and compares them with the values that a role requires.
 
 use serde_json::{Number, Value};
 
@@ -20,7 +20,8 @@ pub(super) fn claim_values(value: &Value) -> &[Value] {
     }
 }
 
-/// `true` if a value of the claim equals a bound value. Types must be the same, and a blank text matches nothing.
+/// `true` if one of the claim's values equals one of the values that the role requires, or matches it as a pattern if
+/// `globs`. Values of different types are never equal, and a blank text never matches.
 pub(super) fn matches_bound(bound: &Value, claim: &Value, globs: bool) -> bool {
     claim_values(bound).iter().any(|bound| claim_values(claim).iter().any(|value| equals_bound(bound, value, globs)))
 }
@@ -36,7 +37,8 @@ fn equals_bound(bound: &Value, value: &Value, globs: bool) -> bool {
     }
 }
 
-/// Compares numbers by value: 1 equals 1.0. From 2^53 on, floating-point numbers are not exact and equal nothing.
+/// Compares numbers by value: 1 equals 1.0. A comparison with a floating-point number is `false` from 2^53 on, where
+/// such numbers are not exact.
 fn equals_number(bound: &Number, number: &Number) -> bool {
     const EXACT_INTEGER_LIMIT: f64 = 9_007_199_254_740_992.0;
     let exact = |number: &Number| number.as_f64().filter(|number| number.abs() < EXACT_INTEGER_LIMIT);

@@ -1,4 +1,4 @@
-//! Configuration: the issuer of tokens, and the source of its keys.
+//! The configuration of a `jwt` mount: the issuer of tokens, and the source of its keys.
 
 use std::sync::Arc;
 
@@ -13,48 +13,48 @@ use crate::fields::{ListLimit, resource};
 use crate::jose::JwsAlgorithm;
 use crate::outbound::Outbound;
 
-/// Name of the method in messages.
+/// Name of the method in error messages.
 pub(super) const METHOD_NAME: &str = "jwt";
-/// Default signature algorithms.
+/// Signature algorithms that are accepted if the configuration lists none.
 const DEFAULT_ALGORITHMS: &[JwsAlgorithm] = &[JwsAlgorithm::RS256];
 const MAX_ISSUER_BYTES: usize = 2048;
 
 resource! {
-    /// The configuration, as stored.
+    /// The stored configuration of a `jwt` mount.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     pub(crate) struct JwtConfig {
-        /// Source of the keys; [`KeySourceFields`] has its fields.
+        /// Source of the issuer's keys; requests and responses have [`KeySourceFields`] instead.
         stored source: KeySource;
-        /// Required issuer. If it is empty, the issuer in the discovery document is required; without that document,
-        /// any.
+        /// Issuer (`iss`) that tokens must have. If it is empty, tokens must have the issuer of the discovery document;
+        /// if there is no such document, any issuer is accepted.
         text bound_issuer;
-        /// Role of logins that name none; empty for none.
+        /// Role of logins that name no role; empty for none.
         text default_role;
-        /// Without effect; stored and returned.
+        /// Has no effect; stored and returned for compatibility.
         flag namespace_in_state = true;
-        /// Accepted algorithms; empty for the default.
+        /// Accepted signature algorithms; empty for the default.
         stored algorithms: Vec<JwsAlgorithm> as ["jwt_supported_algs"];
         #[serde(default)]
         stored written: ConfigWriteId;
     }
 }
 
-/// Source of the keys. `ca_pem` replaces the system's CA certificates.
+/// Source of an issuer's public keys. If `ca_pem` is not empty, its CA certificates replace the system's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) enum KeySource {
-    /// Not configured yet.
+    /// The mount has no configuration yet.
     #[default]
     None,
-    /// URL of the issuer, for its discovery document.
+    /// The key set that the issuer's discovery document names; `url` is the URL of the issuer.
     Discovery { url: String, ca_pem: String },
-    /// URL of a key set.
+    /// The key set published at `url`.
     KeySet { url: String, ca_pem: String },
-    /// Public keys in PEM.
+    /// Public keys in PEM, which are part of the configuration.
     Keys(Vec<String>),
 }
 
 resource! {
-    /// A [`KeySource`] as the fields of requests and responses. The fields of other sources are empty.
+    /// The fields of requests and responses for a [`KeySource`]. Only the fields of one kind of source are not empty.
     pub(crate) struct KeySourceFields {
         text oidc_discovery_url;
         text oidc_discovery_ca_pem;
@@ -98,12 +98,13 @@ fn not_one_source() -> Error {
 }
 
 impl JwtConfig {
-    /// Returns the configuration to which a write applies its fields: the current one, or an empty one.
+    /// Returns the configuration to which a write applies its fields: the current one, or an empty one, with a new
+    /// [`ConfigWriteId`].
     pub(crate) fn for_write(current: Option<&Self>) -> Self {
         Self { written: ConfigWriteId::random(), ..current.cloned().unwrap_or_default() }
     }
 
-    /// Sets the accepted algorithms; an empty list selects the default.
+    /// Sets the accepted signature algorithms; an empty list selects the default.
     ///
     /// # Errors
     /// `Invalid` for an unsupported algorithm, including `none` and those with a shared secret.
@@ -116,7 +117,7 @@ impl JwtConfig {
         Ok(())
     }
 
-    /// Returns the configured algorithm names.
+    /// Returns the names of the configured signature algorithms.
     pub(crate) fn algorithm_names(&self) -> Vec<&'static str> {
         self.algorithms.iter().map(|algorithm| algorithm.name()).collect()
     }
@@ -125,10 +126,10 @@ impl JwtConfig {
         if self.algorithms.is_empty() { DEFAULT_ALGORITHMS } else { &self.algorithms }
     }
 
-    /// Creates the verifier without sending a request.
+    /// Creates the verifier of tokens without sending a request.
     ///
     /// # Errors
-    /// `Invalid` with field and rule for an unusable configuration.
+    /// `Invalid`, naming the field and its rule, for an unusable configuration.
     pub(super) fn verifier(&self, settings: &LoginSettings, clock: &Clock) -> Result<JwtVerifier> {
         if self.bound_issuer.len() > MAX_ISSUER_BYTES {
             return Err(Error::invalid(format!("bound_issuer: longer than {MAX_ISSUER_BYTES} bytes")));
@@ -156,16 +157,17 @@ impl JwtConfig {
         }
     }
 
-    /// Creates the verifier and checks that keys are available.
+    /// Checks that the configuration is usable and that the issuer's keys are available.
     ///
     /// # Errors
-    /// `Invalid` for an unusable configuration; `Unavailable` if keys cannot be fetched.
+    /// `Invalid` for an unusable configuration; `Unavailable` if the keys cannot be fetched.
     pub(crate) async fn check(&self, settings: &LoginSettings, clock: &Clock) -> Result<()> {
         self.verifier(settings, clock)?.check().await
     }
 }
 
-/// The discovery document of an issuer, which must name that issuer (OpenID Connect Discovery 1.0, 4.1 and 4.3).
+/// Returns the source that fetches the issuer's discovery document, and rejects a document that names another issuer
+/// (OpenID Connect Discovery 1.0, 4.1 and 4.3).
 fn discovery_source(issuer: &str) -> KeySetSource {
     let url = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
     let issuer = issuer.to_owned();

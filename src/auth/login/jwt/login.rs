@@ -1,4 +1,4 @@
-//! Logins: find the role, verify the token, identify the client.
+//! The steps of a `jwt` login: find the role, verify the token, identify the client.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,11 +17,12 @@ use crate::secret::Secret;
 const MAX_ROLE_NAME_BYTES: usize = 128;
 
 impl MethodMount<method::JwtMethod> {
-    /// Authenticates a client with `jwt`; an empty `role` selects the default role. Cheap checks come first, so that
-    /// incomplete requests do not fetch keys.
+    /// Authenticates a client with the token `jwt`; an empty `role` selects the default role. Cheap checks come first,
+    /// so that an incomplete request does not cause a fetch of keys.
     ///
     /// # Errors
-    /// `Invalid` for missing or malformed fields, `Forbidden` for a rejected token, `Unavailable` without keys.
+    /// `Invalid` for missing or malformed fields; `Forbidden` for a rejected token; `Unavailable` when keys cannot be
+    /// fetched.
     pub(crate) async fn authenticate(
         &self,
         (settings, clock): (&LoginSettings, &Clock),
@@ -58,7 +59,7 @@ impl MethodMount<method::JwtMethod> {
             times: role.time_rules(),
         };
         let claims = view.derived().verifier(config, settings, clock)?.verify(&token, &rules).await?;
-        // Fetching keys may have been slow, and role or configuration may have changed.
+        // Fetching keys may have been slow, and an operator may have changed the role or the configuration meanwhile.
         let now = self.view();
         let is_changed = || now.config() != Some(config) || now.roles().get(&name).is_none_or(|now| **now != **role);
         if !Arc::ptr_eq(&now, &view) && is_changed() {

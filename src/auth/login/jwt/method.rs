@@ -1,4 +1,4 @@
-//! The method `jwt`, and the verifier of a configuration.
+//! The [`AuthMethod`] implementation of `jwt`, and the cached verifier of a configuration.
 
 use std::sync::{Arc, OnceLock};
 
@@ -51,11 +51,11 @@ impl LazyVerifier {
 }
 
 impl MethodMount<JwtMethod> {
-    /// Checks that tokens can be verified with the current configuration.
+    /// Checks that the keys for verifying tokens are available with the current configuration.
     ///
     /// # Errors
     /// `NotFound` without a configuration; `Unavailable` with the reason why keys cannot be fetched.
-    pub(crate) async fn has_keys(&self, settings: &LoginSettings, clock: &Clock) -> Result<()> {
+    pub(crate) async fn check_keys_available(&self, settings: &LoginSettings, clock: &Clock) -> Result<()> {
         let view = self.view();
         let config = view.config().ok_or_else(Error::not_found)?;
         view.derived().verifier(config, settings, clock)?.check().await
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(is_same(&first, &keys().await), [true, true]);
         let second = write().await;
         assert_eq!(is_same(&first, &second), [false, false]);
-        // The configuration is deleted and written again before the other node has reloaded.
+        // Node 0 deletes and writes the configuration again before the other node has reloaded it.
         nodes[0].delete_config().await.unwrap();
         assert_eq!(is_same(&second, &write().await), [false, false]);
     }

@@ -1,4 +1,4 @@
-//! Roles of `jwt`: accepted tokens, and the identity of the client.
+//! Roles of `jwt`: the tokens that a role accepts, and the claims that identify the client.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,61 +14,64 @@ use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::fields::{ListLimit, resource};
 
-/// Metadata key for the role's name.
+/// Key of the token metadata that contains the role's name.
 pub(super) const ROLE_METADATA_KEY: &str = "role";
-/// Maximum number of entries in a map of a role, and of values of one claim.
+/// Maximum number of entries in `claim_mappings` and in `bound_claims`, and of required values of one claim.
 const MAX_ROLE_MAP_ENTRIES: usize = 100;
 /// Maximum length of a claim name or value in bytes.
 const MAX_CLAIM_BYTES: usize = 1024;
-/// Maximum number of groups in a token.
+/// Maximum number of groups accepted in a token.
 const MAX_TOKEN_GROUPS: usize = 1_000;
-/// Maximum length of a client's name in bytes.
+/// Maximum length in bytes of a client's name, as in its token.
 const MAX_CLIENT_NAME_BYTES: usize = 1024;
 
-/// Limits of a list. An empty list restricts nothing.
+/// Limits of one list of a role. A list of only empty entries is rejected, because an empty list restricts nothing.
 const BOUND_LIST_LIMITS: ListLimit = ListLimit::LIST.rejecting_only_empty();
 
 resource! {
-    /// A role, as stored.
+    /// A stored role of `jwt`.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     #[serde(default)]
     pub(crate) struct JwtRole {
-        /// Settings of its tokens.
+        /// Settings of the tokens that logins with the role receive.
         stored terms: TokenTerms;
-        /// Claim with the name of the client.
+        /// Name of the claim that contains the client's name.
         text user_claim;
-        /// `true` if `user_claim` is a JSON pointer. Other claim names are pointers if they begin with `/`.
+        /// `true` if `user_claim` is a JSON pointer. The other claim names of a role are pointers if they begin with
+        /// `/`.
         flag user_claim_json_pointer;
-        /// Claim with the groups of the client; empty for none.
+        /// Name of the claim that contains the client's groups; empty for none.
         text groups_claim;
-        /// The token must have one of these audiences.
+        /// Accepted audiences (`aud`): a token must have one of them.
         list(BOUND_LIST_LIMITS) bound_audiences;
-        /// Required subject of the token; empty for any.
+        /// Subject (`sub`) that a token must have; empty for any.
         text bound_subject;
-        /// Required values of other claims.
+        /// Values that other claims of a token must have.
         stored bound_claims: BoundClaims as ["bound_claims_type", "bound_claims"];
-        /// Claims to copy, and the metadata keys to copy them to.
+        /// Claims to copy into the metadata of the client, each with the metadata key to copy it to.
         value claim_mappings: BTreeMap<String, String>;
-        /// Validity in seconds of a token without `exp`, after its start; 0 for the default, negative for none.
-        integer expiration_leeway;
-        /// Validity in seconds of a token without `nbf` and `iat`, before its end; 0 for the default, negative for
+        /// Seconds for which a token without `exp` is valid after its `nbf` or `iat`; 0 for the default, negative for
         /// none.
+        integer expiration_leeway;
+        /// Seconds before its `exp` from which a token without `nbf` and `iat` is valid; 0 for the default, negative
+        /// for none.
         integer not_before_leeway;
         /// Tolerance for clock differences in seconds; 0 for the default, negative for none.
         integer clock_skew_leeway;
         /// Maximum time since the user's authentication (`auth_time`); zero for no limit.
         timespan max_age;
-        /// Without effect: stored for clients that always send redirect URIs.
+        /// Has no effect; stored for clients that always send redirect URIs.
         list(BOUND_LIST_LIMITS) allowed_redirect_uris;
     }
 }
 
-/// Required values of claims: each must have one of several values, or match a pattern in which `*` matches any text.
+/// Values that claims of a token must have: each claim must equal one of several values, or match one of several
+/// patterns in which `*` matches any text.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct BoundClaims {
-    /// `true` if the values are patterns.
+    /// `true` if the required values are patterns.
     pub(crate) globs: bool,
-    /// The required value or list of values as written, by the name of the claim or a JSON pointer to it.
+    /// The required value or values as the operator wrote them, by the name of the claim or a JSON pointer to it.
     pub(crate) claims: Map<String, Value>,
 }
 
@@ -85,10 +88,10 @@ impl MethodRole for JwtRole {
 }
 
 impl JwtRole {
-    /// Validates the role.
+    /// Validates the whole role.
     ///
     /// # Errors
-    /// `Invalid` with field and rule.
+    /// `Invalid`, naming the field and its rule.
     pub(crate) fn check(&self) -> Result<()> {
         let invalid = |text: &str| Err(Error::invalid(text.to_owned()));
         if self.user_claim.is_empty() {
@@ -138,7 +141,7 @@ impl JwtRole {
         }
     }
 
-    /// Identifies the client by the claims of a verified token.
+    /// Identifies the client by the claims of a verified token; `name` is the name of the role.
     ///
     /// # Errors
     /// `Forbidden`, naming the claim.
@@ -188,7 +191,8 @@ impl JwtRole {
         Ok(groups.into_iter().filter(|group| !group.trim().is_empty()).map(str::to_owned).collect())
     }
 
-    /// `auth_time` is the time of the user's authentication (OpenID Connect Core 1.0, 2).
+    /// Rejects a token if the user's authentication is older than `max_age`. The claim `auth_time` is the time of that
+    /// authentication (OpenID Connect Core 1.0, 2).
     fn check_age(&self, claims: &VerifiedClaims, now: Time) -> Result<()> {
         if self.max_age.is_zero() {
             return Ok(());
@@ -206,7 +210,8 @@ impl JwtRole {
 }
 
 impl BoundClaims {
-    /// Checks that all values are non-blank texts or, unless they are patterns, numbers and booleans.
+    /// Validates the required values: each must be a non-blank text or, unless the values are patterns, a number or a
+    /// boolean.
     fn check(&self) -> Result<()> {
         if self.claims.len() > MAX_ROLE_MAP_ENTRIES {
             return Err(Error::invalid("bound_claims: more than 100 entries"));

@@ -2,8 +2,8 @@
 //!
 //! Keys are fresh for an hour, and usable for a day while the issuer is unavailable. The issuer is queried at most once
 //! in ten seconds, counted from the end of the last attempt. All logins share the result of an attempt, however many
-//! tokens have unknown keys. Without any usable keys, an attempt includes retries, so that one lost connection does not
-//! fail a login. Only a usable key set replaces the cached one.
+//! tokens have unknown keys. If no keys are usable, an attempt includes retries, so that one lost connection does not
+//! fail a login. Only a key set with a usable key replaces the cached one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,16 +19,16 @@ use crate::fair_queue::QueueCaller;
 use crate::outbound::{Outbound, RetryPolicy};
 use crate::telemetry;
 
-/// Time for which keys are used without a new request.
+/// Time for which fetched keys are used without asking the issuer again.
 const MAX_FRESH_AGE: Duration = Duration::from_secs(3600);
-/// Time for which keys are used while the issuer is unavailable.
+/// Time for which fetched keys are used while the issuer is unavailable.
 const MAX_STALE_AGE: Duration = Duration::from_secs(24 * 3600);
-/// Minimum time between the end of an attempt and the next one.
+/// Minimum time between the end of one attempt to fetch keys and the start of the next.
 const MIN_FETCH_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum time that a login waits for new keys while older ones are usable.
 const MAX_REFRESH_WAIT: Duration = Duration::from_secs(1);
 
-/// Retries within one attempt while there are no usable keys.
+/// Retries of one attempt to fetch keys while there are no usable keys.
 const INITIAL_RETRIES: RetryPolicy = RetryPolicy {
     max_retries: 2,
     first_delay: Duration::from_millis(200),
@@ -42,7 +42,7 @@ pub(super) struct KeySetCache {
     clock: Clock,
     method: &'static str,
     cached: ArcSwapOption<CachedKeySet>,
-    /// Result of the last attempt. The attempt in progress holds the lock.
+    /// Result of the last attempt to fetch keys. An attempt in progress holds the lock.
     last: Arc<Mutex<Option<FetchAttempt>>>,
 }
 
@@ -64,45 +64,51 @@ impl KeySetCache {
         Arc::new(Self { source, outbound, clock, method, cached, last })
     }
 
-    /// Returns keys that may be used now.
+    /// Returns the issuer's keys: cached ones while they are fresh, else fetched ones or, if fetching fails, cached
+    /// ones that are at most a day old.
     ///
     /// # Errors
-    /// `Unavailable` when there are none and none can be fetched.
+    /// `Unavailable` when there are no such keys.
     pub(super) async fn usable_keys(self: &Arc<Self>) -> Result<Arc<CachedKeySet>> {
-        if let Some(cached) = self.keys_within(MAX_FRESH_AGE) {
+        if let Some(cached) = self.keys_younger_than(MAX_FRESH_AGE) {
             return Ok(cached);
         }
-        let Some(cached) = self.keys_within(MAX_STALE_AGE) else {
+        let Some(cached) = self.keys_younger_than(MAX_STALE_AGE) else {
             self.refresh(INITIAL_RETRIES).await?;
-            return self.keys_within(MAX_STALE_AGE).ok_or_else(|| Error::internal("the fetched keys are not cached"));
+            return self
+                .keys_younger_than(MAX_STALE_AGE)
+                .ok_or_else(|| Error::internal("the fetched keys are not cached"));
         };
         // An unresponsive issuer delays logins with known keys only briefly.
         match tokio::time::timeout(MAX_REFRESH_WAIT, self.refresh(RetryPolicy::SINGLE_ATTEMPT)).await {
-            Ok(Ok(())) => Ok(self.keys_within(MAX_STALE_AGE).unwrap_or(cached)),
+            Ok(Ok(())) => Ok(self.keys_younger_than(MAX_STALE_AGE).unwrap_or(cached)),
             Ok(Err(_)) | Err(_) => Ok(cached),
         }
     }
 
-    /// Returns a key set that is newer than `than`; `None` if there is none.
+    /// Returns a key set that was fetched after `than`; `None` if the issuer was queried too recently.
     ///
     /// # Errors
-    /// `Unavailable` when the current or the last attempt failed.
-    pub(super) async fn newer_than(self: &Arc<Self>, than: &Arc<CachedKeySet>) -> Result<Option<Arc<CachedKeySet>>> {
+    /// `Unavailable` when the current or the last attempt to fetch keys failed.
+    pub(super) async fn key_set_newer_than(
+        self: &Arc<Self>,
+        than: &Arc<CachedKeySet>,
+    ) -> Result<Option<Arc<CachedKeySet>>> {
         let differs = |cached: &Arc<CachedKeySet>| !Arc::ptr_eq(cached, than);
-        if let Some(cached) = self.keys_within(MAX_FRESH_AGE).filter(differs) {
+        if let Some(cached) = self.keys_younger_than(MAX_FRESH_AGE).filter(differs) {
             return Ok(Some(cached));
         }
         self.refresh(RetryPolicy::SINGLE_ATTEMPT).await?;
-        Ok(self.keys_within(MAX_FRESH_AGE).filter(differs))
+        Ok(self.keys_younger_than(MAX_FRESH_AGE).filter(differs))
     }
 
-    fn keys_within(&self, age: Duration) -> Option<Arc<CachedKeySet>> {
+    fn keys_younger_than(&self, age: Duration) -> Option<Arc<CachedKeySet>> {
         let cached = self.cached.load_full()?;
         (self.clock.now() < cached.fetched_at + age).then_some(cached)
     }
 
-    /// Queries the issuer, or returns the result of a recent attempt. The attempt continues if this login is cancelled,
-    /// because other logins may wait for it.
+    /// Queries the issuer, or returns the result of an attempt in the last ten seconds. The attempt continues if this
+    /// login is cancelled, because other logins may wait for its result.
     async fn refresh(self: &Arc<Self>, tries: RetryPolicy) -> Result<()> {
         let mut last = Arc::clone(&self.last).lock_owned().await;
         let now = self.clock.now();

@@ -1,4 +1,4 @@
-//! Keys of an issuer: a published set (RFC 7517 5), or keys configured in PEM.
+//! Public keys of an issuer: a published set (RFC 7517 5), or keys configured in PEM.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,20 +10,20 @@ use crate::x509::certificate::Certificate;
 use crate::x509::pem;
 use crate::x509::public_key::PublicKey;
 
-/// Maximum number of keys in a published set.
+/// Maximum number of keys in a published key set.
 const MAX_PUBLISHED_KEYS: usize = 100;
-/// Maximum number of configured keys.
+/// Maximum number of keys in a mount's configuration.
 const MAX_CONFIGURED_KEYS: usize = 32;
-/// Maximum length of a configured key, in bytes.
+/// Maximum length of a configured key in PEM, in bytes.
 const MAX_PEM_BYTES: usize = 16 * 1024;
-/// Maximum number of keys tried for a token that names no key. Any client can send such a token.
+/// Maximum number of keys tried for one token. A token without a key id matches every key, and any client can send one.
 const MAX_TRIED_KEYS: usize = MAX_CONFIGURED_KEYS;
 
 pub(super) struct KeySet(Vec<IssuerKey>);
 
 struct IssuerKey {
     kid: Option<String>,
-    /// The only algorithm of the key, if it is restricted to one.
+    /// The only signature algorithm for which the key may be used; `None` for all that fit the key.
     algorithm: Option<String>,
     key: JwsVerificationKey,
 }
@@ -31,23 +31,24 @@ struct IssuerKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SignatureOutcome {
     Verified,
-    /// A matching key exists, but the signature is not valid.
+    /// A key matches the token's header, but the signature is not valid for it.
     Invalid,
-    /// No key matches.
+    /// No key matches the token's header.
     NoMatchingKey,
 }
 
-/// A published key set. Unknown members of a key are ignored.
+/// A key set as the issuer publishes it. Keys are parsed one by one, so that unknown keys can be skipped.
 #[derive(Deserialize)]
 pub(super) struct PublishedKeySet {
     keys: Vec<Value>,
 }
 
 impl KeySet {
-    /// Collects the usable keys of a published set. Keys of other types or for other uses are skipped.
+    /// Parses the usable keys of a published key set. Keys of unsupported types or for other uses are skipped. `who` is
+    /// the prefix of error messages.
     ///
     /// # Errors
-    /// `Unavailable` when there are none, or too many.
+    /// `Unavailable` when there is no usable key, or too many keys.
     pub(super) fn published(set: PublishedKeySet, who: &str) -> Result<Self> {
         let wrong = |text: &str| Error::new(Kind::Unavailable, format!("{who}: {text}"));
         if set.keys.len() > MAX_PUBLISHED_KEYS {
@@ -57,7 +58,7 @@ impl KeySet {
         if keys.is_empty() { Err(wrong("contains no usable key")) } else { Ok(Self(keys)) }
     }
 
-    /// Parses configured keys in PEM: public keys, or certificates, of which the key is used.
+    /// Parses configured keys in PEM: public keys, or certificates, whose public key is used.
     ///
     /// # Errors
     /// `Invalid` with `field` and the rule.
@@ -79,7 +80,9 @@ impl KeySet {
         texts.iter().map(read).collect::<Result<_>>().map(Self)
     }
 
-    /// Tries the matching keys: those with the token's key id if token and key have one, and at most `MAX_TRIED_KEYS`.
+    /// Verifies the signature with each key that matches the token's header, at most `MAX_TRIED_KEYS`. With
+    /// `needs_kid`, only a key with the token's key id matches; otherwise also keys without id and tokens without key
+    /// id.
     pub(super) fn verify(&self, token: &CompactJws<'_>, header: &JwtHeader, needs_kid: bool) -> SignatureOutcome {
         let mut outcome = SignatureOutcome::NoMatchingKey;
         for key in self.0.iter().filter(|key| key.may_match(header, needs_kid)).take(MAX_TRIED_KEYS) {

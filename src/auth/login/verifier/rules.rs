@@ -1,4 +1,4 @@
-//! Rules on header and claims of a token (RFC 7519 4.1).
+//! Rules for the header and claims of a token (RFC 7519 4.1).
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -9,15 +9,16 @@ use crate::clock::Time;
 use crate::error::{Error, Kind, Result};
 use crate::jose::JwsAlgorithm;
 
-/// Maximum time in seconds by which a token may be issued in the future, under [`JwtTimeRules::Strict`].
+/// Maximum number of seconds by which a token's issue time (`iat`) may be in the future, under
+/// [`JwtTimeRules::Strict`].
 const MAX_FUTURE_ISSUE_SECONDS: f64 = 300.0;
 
 pub(in crate::auth) struct JwtRules<'r> {
     pub(in crate::auth) algorithms: &'r [JwsAlgorithm],
-    /// `true` if the token must name its key.
+    /// `true` if the token must name its signing key (`kid`).
     pub(in crate::auth) needs_kid: bool,
-    /// Required issuer, compared byte for byte. If `None`, the issuer in the discovery document is required; without
-    /// that document, any.
+    /// Issuer that the token must have, compared byte for byte. If `None`, the token must have the issuer of the
+    /// discovery document; if there is no such document, any issuer is accepted.
     pub(in crate::auth) issuer: Option<&'r str>,
     /// The token must have one of these audiences, compared byte for byte. If the list is empty, a token with an
     /// audience is rejected, because it is meant for another service.
@@ -25,13 +26,13 @@ pub(in crate::auth) struct JwtRules<'r> {
     pub(in crate::auth) times: JwtTimeRules,
 }
 
-/// Rules for the times of a token.
+/// Rules for the claims `exp`, `nbf` and `iat` of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::auth) enum JwtTimeRules {
     /// `exp` is required, without tolerance for clock differences; `iat` may be 5 minutes in the future.
     Strict,
-    /// One of `exp`, `nbf` and `iat` is required. Without `exp` a token ends `expiration` after its start; without
-    /// `nbf` and `iat` it starts `not_before` before its end. Clocks may differ by `skew`.
+    /// One of `exp`, `nbf` and `iat` is required. A token without `exp` ends `expiration` after its start; a token
+    /// without `nbf` and `iat` starts `not_before` before its end. Clocks may differ by `skew`.
     Lenient { skew: Duration, expiration: Duration, not_before: Duration },
 }
 
@@ -44,7 +45,7 @@ impl VerifiedClaims {
         self.0.get(name)
     }
 
-    /// Returns a claim that is a non-empty text.
+    /// Returns the claim `name` if it is a non-empty text.
     pub(in crate::auth) fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name).and_then(Value::as_str).filter(|text| !text.is_empty())
     }
@@ -53,11 +54,12 @@ impl VerifiedClaims {
         &self.0
     }
 
-    /// Validates the claims of a token with a valid signature. `discovered` is the issuer in the discovery document.
+    /// Validates the claims of a token whose signature was verified. `discovered` is the issuer in the discovery
+    /// document, if there is one.
     ///
     /// # Errors
     /// `Forbidden` with the violated rule.
-    pub(super) fn checked(
+    pub(super) fn validated(
         claims: Map<String, Value>,
         rules: &JwtRules<'_>,
         discovered: Option<&str>,
@@ -70,7 +72,7 @@ impl VerifiedClaims {
     }
 }
 
-/// The error for a token that is rejected, or insufficient for a login.
+/// The `Forbidden` error for a token that is rejected, or not sufficient for a login.
 pub(in crate::auth) fn forbidden(text: impl Into<Cow<'static, str>>) -> Error {
     Error::new(Kind::Forbidden, text)
 }
@@ -83,7 +85,8 @@ fn check_issuer(claims: &Map<String, Value>, wanted: Option<&str>) -> Result<()>
     }
 }
 
-/// An unexpected audience must be rejected (CVE-2024-5798).
+/// Checks that the token has an accepted audience. A token with an audience is rejected if none is accepted
+/// (CVE-2024-5798).
 fn check_audience(claims: &Map<String, Value>, wanted: &[String]) -> Result<()> {
     let audiences_of_token: Vec<&str> = match claims.get("aud") {
         None => Vec::new(),
@@ -114,7 +117,7 @@ fn check_times(claims: &Map<String, Value>, times: JwtTimeRules, now: Time) -> R
             (not_before, ends, 0.0, MAX_FUTURE_ISSUE_SECONDS)
         }
         JwtTimeRules::Lenient { skew, expiration: lives, not_before: before } => {
-            // Some issuers write zero for an absent time.
+            // Some issuers write zero for a time that they do not set.
             let nonzero = |date: Option<f64>| date.filter(|date| *date != 0.0);
             let expiration = nonzero(expiration);
             let not_before = nonzero(not_before);
@@ -142,7 +145,8 @@ fn check_times(claims: &Map<String, Value>, times: JwtTimeRules, now: Time) -> R
     Ok(())
 }
 
-/// Parses a date (RFC 7519 2): seconds since the epoch, possibly with a fraction; not a text.
+/// Parses a date claim (RFC 7519 2): a JSON number of seconds since the epoch, possibly with a fraction. `wrong` is the
+/// error for any other type.
 fn numeric_date(claims: &Map<String, Value>, name: &str, wrong: &'static str) -> Result<Option<f64>> {
     match claims.get(name) {
         None => Ok(None),

@@ -1,4 +1,4 @@
-//! Where the keys of an issuer are published.
+//! Sources from which an issuer's published keys are fetched.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use super::keys::{KeySet, PublishedKeySet};
 use crate::error::{Error, Kind, Result};
 use crate::outbound::{Outbound, RetryPolicy};
 
-/// Maximum length of an issuer in bytes.
+/// Maximum length of an issuer's name in a discovery document, in bytes.
 const MAX_ISSUER_BYTES: usize = 2048;
 
 pub(in crate::auth) enum KeySetSource {
-    /// URL of a key set.
+    /// The URL of a key set.
     KeySet(String),
-    /// URL of a discovery document, and a check that can reject it.
+    /// The URL of a discovery document that names the key set, and a check that can reject the document.
     Discovery { url: String, accepts: DiscoveryCheck },
 }
 
 pub(in crate::auth) type DiscoveryCheck = Arc<dyn Fn(&DiscoveryDocument) -> Result<()> + Send + Sync>;
 
-/// The members of a discovery document that are used (OpenID Connect Discovery 1.0, 3).
+/// The members of a discovery document that this server reads (OpenID Connect Discovery 1.0, 3).
 #[derive(Debug, Deserialize)]
 pub(in crate::auth) struct DiscoveryDocument {
     pub(in crate::auth) issuer: String,
@@ -33,7 +33,7 @@ pub(super) struct FetchedKeySet {
 }
 
 impl KeySetSource {
-    /// Fetches the keys.
+    /// Fetches the issuer's key set. `who` is the prefix of error messages.
     ///
     /// # Errors
     /// `Unavailable` unless the result is a key set with a usable key.

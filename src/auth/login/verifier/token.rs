@@ -1,4 +1,4 @@
-//! The format and the header of a token.
+//! The format and the header of a signed token (JWT).
 
 use serde_json::Value;
 
@@ -6,18 +6,18 @@ use super::rules::{JwtRules, forbidden};
 use crate::error::{Error, Result};
 use crate::jose::{CompactJws, JwsAlgorithm};
 
-/// Maximum length of a token in bytes.
+/// Maximum length of a signed token in bytes.
 const MAX_JWT_BYTES: usize = 64 * 1024;
 /// Maximum length of a key id in bytes.
 const MAX_KID_BYTES: usize = 1024;
 
-/// The members of a header that are used. References to keys (`jku`, `jwk`, `x5u`, `x5c`) are ignored.
+/// The members of a token's header that this server reads. References to keys (`jku`, `jwk`, `x5u`, `x5c`) are ignored.
 pub(super) struct JwtHeader {
     pub(super) algorithm: JwsAlgorithm,
     pub(super) kid: Option<String>,
 }
 
-/// Checks the format of a token.
+/// Checks that a text has the format of a signed token, without verifying it.
 ///
 /// # Errors
 /// `Invalid`, without quoting the token.

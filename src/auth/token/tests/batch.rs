@@ -1,4 +1,4 @@
-//! Batch tokens.
+//! Tests of batch tokens.
 
 use super::*;
 

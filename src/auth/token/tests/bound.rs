@@ -1,4 +1,4 @@
-//! Tokens that can only be used from some addresses.
+//! Tests of tokens that can be used only from some addresses.
 
 use std::net::IpAddr;
 
@@ -24,7 +24,7 @@ impl Fixture {
         auth["client_token"].as_str().unwrap().to_owned()
     }
 
-    /// Returns the networks of a token that a bound token creates.
+    /// Creates a token with a token that is bound to networks, and returns the networks of the new token.
     async fn networks_of_child(&self, path: CreatePath<'_>, parent: &str, sudo: bool, body: Value) -> Value {
         let caller = self.auth.recognise(parent, Some("192.0.2.1".parse().unwrap())).await.unwrap();
         let (auth, _) = self.auth.create_token(&caller, sudo, path, &fields(body)).await.map(rendered).unwrap();

@@ -1,10 +1,10 @@
-//! Tokens of logins.
+//! Tests of tokens that logins create.
 
 use super::*;
 use crate::auth::mounts::{Mount, MountKind};
 
 impl Fixture {
-    /// Mounts an authentication method with these settings.
+    /// Mounts an authentication method with the settings `config`.
     async fn enable_method(&self, config: Value) -> Arc<Mount> {
         let body = json!({"type": MountKind::AppRole.name(), "config": config});
         self.auth.auth_enable("team/app", &fields(body), None).await.unwrap()

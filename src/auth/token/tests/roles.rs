@@ -1,4 +1,4 @@
-//! Token roles: tokens created under them, and rejected requests.
+//! Tests of token roles: tokens created with them, and rejected requests.
 
 use super::*;
 use crate::auth::store::EntityBy;
@@ -12,7 +12,7 @@ impl Fixture {
         self.auth.token_role_write(name, &fields(body)).await.unwrap_err().text().to_owned()
     }
 
-    /// Creates a token under a role and returns its policies. The creating token has the policies `parent` and no
+    /// Creates a token with a token role and returns its policies. The creating token has the policies `parent` and no
     /// `sudo` capability.
     async fn policies_by_role(&self, role: &str, parent: &[&str], body: Value) -> Result<Value, String> {
         let parent = self.token(&self.root, json!({"policies": parent, "no_default_policy": true})).await;
@@ -261,7 +261,7 @@ async fn alias_allowed_by_the_role_binds_the_token_to_its_entity() {
     );
     let other = entity("r", &f.root, json!({"entity_alias": "web-2"})).await.unwrap();
     assert!(!other.is_empty() && other != first);
-    // A child has the entity of its parent unless the request names another.
+    // A child token has the entity of its parent unless the request names another one.
     let (parent, _) =
         f.create_on(CreatePath::Role("r"), &f.root, true, json!({"entity_alias": "web-1"})).await.unwrap();
     let parent = parent["client_token"].as_str().unwrap();

@@ -70,7 +70,7 @@ pub(super) async fn resultant_acl(call: Call) -> Result<HandlerResponse> {
         let mut exact = Map::new();
         let mut globs = Map::new();
         for (path, merged) in rules {
-            let terms = Value::Object(merged.shown());
+            let terms = Value::Object(merged.render_terms());
             let has_plus = path.split('/').any(|segment| segment == "+");
             match path.strip_suffix('*') {
                 Some(begin) if !has_plus => globs.insert(begin.to_owned(), terms),
@@ -218,7 +218,7 @@ fn token_json(subject: &ExplainedToken) -> Value {
 
 /// Renders a rule with its positions in the policies, and the reason `why` it does not decide.
 fn rule_json(rule: &MergedRule, why: Option<&str>) -> Value {
-    let mut terms = rule.shown();
+    let mut terms = rule.render_terms();
     terms.insert("written".to_owned(), rule.written.iter().map(position_json).collect());
     if let Some(why) = why {
         terms.insert("why_not".to_owned(), why.into());
@@ -303,7 +303,7 @@ impl AccessVerdict {
     }
 
     fn of_rules(explanation: &Explanation, sudo: bool, operation: Operation, parameters: &ParameterVerdict) -> Self {
-        let needed = Capabilities::needed(operation);
+        let needed = Capabilities::required_for(operation);
         let granted = explanation.decides.as_ref().map(|rule| rule.terms.capabilities).unwrap_or_default();
         let passes = granted.has(needed);
         let mut needs = needed.names();

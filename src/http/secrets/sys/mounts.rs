@@ -138,7 +138,7 @@ pub(super) async fn list_visible(call: Call) -> Result<HandlerResponse> {
         }
     };
     for mount in state.auth.mounts().iter().filter(|mount| has_routes(mount)) {
-        let reached = caller.as_ref().is_some_and(|caller| state.auth.reaches(caller, mount));
+        let reached = caller.as_ref().is_some_and(|caller| state.auth.grants_below_mount(caller, mount));
         if !reached && mount.listing_visibility != "unauth" {
             continue;
         }
@@ -168,7 +168,7 @@ pub(super) async fn preflight(call: Call) -> Result<HandlerResponse> {
     };
     let table = call.state.auth.mounts();
     let (mount, _) = table.route(path).filter(|(mount, _)| has_routes(mount)).ok_or_else(refused)?;
-    if !call.state.auth.reaches(call.caller()?, mount) {
+    if !call.state.auth.grants_below_mount(call.caller()?, mount) {
         return Err(refused());
     }
     let mut entry = mount_json(mount, call.dialect);

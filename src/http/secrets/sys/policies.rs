@@ -104,7 +104,7 @@ async fn list_capabilities(call: &Call, holder: &Caller) -> Result<HandlerRespon
     }
     let words = |path: &str| json!(granted_capabilities(&call.state, holder, path.trim_start_matches('/')));
     let mut data = Map::new();
-    for some in paths.chunks(if holder.is_heavy() { 1 } else { PATHS_PER_YIELD }) {
+    for some in paths.chunks(if holder.is_too_large_to_cache() { 1 } else { PATHS_PER_YIELD }) {
         data.extend(some.iter().map(|path| (path.clone(), words(path))));
         tokio::task::yield_now().await;
     }

@@ -1,4 +1,4 @@
-//! The request that starts a rotation.
+//! The request that starts the rotation of this service's client secret.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,15 +16,16 @@ use crate::error::{Error, Kind, Result, Warnings};
 use crate::secret::Secret;
 use crate::telemetry;
 
-/// Maximum time for starting a rotation.
+/// Maximum time for a request to start a rotation, including its calls to the directory.
 const ROTATION_START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Has the directory create a new secret, and stores it next to the current one. A background task replaces the current
-/// secret at least a minute later. The caller must poll the future to completion, even if its client disconnects.
+/// Has the directory create a new client secret, and stores it next to the current one. A background task replaces the
+/// current secret at least a minute later. The caller must poll the future to completion, even if its HTTP client
+/// disconnects, or a created secret may be lost.
 ///
 /// # Errors
 /// `Invalid` without a configuration or an application, or while a rotation is in progress; `BadGateway` when the
-/// directory rejects a call; `Unavailable` when it does not respond; store errors.
+/// directory rejects a call; `Unavailable` when the directory does not respond; store errors.
 pub(crate) async fn rotate_root(services: &Arc<CloudbServices>, open: &MethodMount<CloudbMethod>) -> Result<()> {
     let late = |_| Error::new(Kind::Unavailable, "cloudb: the directory did not answer in time");
     tokio::time::timeout(ROTATION_START_TIMEOUT, start_rotation(services, open)).await.map_err(late)?
@@ -43,25 +44,25 @@ async fn start_rotation(services: &Arc<CloudbServices>, open: &MethodMount<Cloud
     }
     let provider = CloudbProvider::new(Arc::clone(services), effective);
     let graph = GraphClient::new(&provider, &provider.config.client_secret);
-    let application = graph.application(&provider.config.client_id).await?;
+    let application = graph.find_application(&provider.config.client_id).await?;
     let now = services.clock.now();
     let name = format!("signet-{}", crate::random::uuid());
-    record_request(open, &name, now).await?;
+    record_rotation_request(open, &name, now).await?;
     let expires = now + config.root_password_ttl;
     let created = match graph.add_password(&application, &name, expires).await {
         Ok(created) => created,
         Err(error) => {
-            // A rejected request created no secret. Without a response a secret may exist; the background task removes
-            // it by its name.
+            // If the directory rejected the request, it created no secret. If it did not respond, a secret may exist,
+            // and the background task removes the secret by its name.
             if error.kind() != Kind::Unavailable {
-                clear_request(open, &name).await;
+                clear_rotation_request(open, &name).await;
             }
             return Err(error);
         }
     };
     let stored = store_secret(open, &name, &created, expires, services.clock.now()).await;
-    // `Invalid` means that the secret is not stored. After any other error it may be, and the background task acts on
-    // the stored state.
+    // `Invalid` means that the secret is not stored. After any other error the secret may be stored, and the background
+    // task acts on the stored state.
     if stored.as_ref().is_err_and(|error| error.kind() == Kind::Invalid) {
         remove_secret(&graph, &application, &created.key_id).await;
     }
@@ -79,8 +80,8 @@ fn require_no_rotation(rotation: &SecretRotation) -> Result<()> {
     }
 }
 
-/// Records a rotation in progress; rejects a second one.
-async fn record_request(open: &MethodMount<CloudbMethod>, name: &str, at: Time) -> Result<()> {
+/// Records that a rotation is in progress; rejects a second rotation.
+async fn record_rotation_request(open: &MethodMount<CloudbMethod>, name: &str, at: Time) -> Result<()> {
     update_rotation(open, |rotation| {
         require_no_rotation(rotation)?;
         rotation.next = Some(PendingSecret::Requested { name: name.to_owned(), at });
@@ -89,8 +90,8 @@ async fn record_request(open: &MethodMount<CloudbMethod>, name: &str, at: Time) 
     .await
 }
 
-/// Tries to remove the record of a rotation. If that fails, the record expires by itself.
-async fn clear_request(open: &MethodMount<CloudbMethod>, name: &str) {
+/// Tries to remove the record that a rotation is in progress. If that fails, the record expires after five minutes.
+async fn clear_rotation_request(open: &MethodMount<CloudbMethod>, name: &str) {
     let forgotten = update_rotation(open, |rotation| {
         if rotation.is_requesting(name) {
             rotation.next = None;
@@ -127,7 +128,8 @@ async fn store_secret(
     .await
 }
 
-/// Removes a secret that could not be stored. If that fails, the background task removes it by its name.
+/// Removes from the directory a secret that could not be stored. If that fails, the background task removes the secret
+/// by its name.
 async fn remove_secret(graph: &GraphClient<'_>, application: &Application, key_id: &str) {
     if let Err(error) = graph.remove_password(application, key_id).await {
         tracing::warn!(%error, key_id, "cloudb: an unused secret remains at the directory; its removal is retried");

@@ -1,4 +1,4 @@
-//! The background task that completes rotations.
+//! The background task that completes rotations of this service's client secrets.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::documents::MountId;
 use crate::error::{Error, Kind, Result, Warnings};
 use crate::telemetry;
 
-/// Time until a mount is tried again after a failure.
+/// Time until the rotation of a mount's secret is tried again after a failure.
 const FAILURE_RETRY_DELAY: Duration = Duration::from_secs(30);
-/// Maximum time for one step.
+/// Maximum time for one step of a rotation.
 const ROTATION_STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The rotations of all mounts. Every node runs this task, so two nodes may run the same step; the second run does no
-/// harm.
+/// The rotation task for all mounts. It runs on every node, so two nodes may run the same step; running a step twice
+/// does no harm.
 pub(crate) struct SecretRotationTask {
     services: Arc<CloudbServices>,
     failed: HashMap<MountId, Instant>,
@@ -34,8 +34,8 @@ impl SecretRotationTask {
         Self { services, failed: HashMap::new() }
     }
 
-    /// Runs the steps that are due. Called periodically.
-    pub(crate) async fn step(&mut self, auth: &Auth) {
+    /// Runs the rotation step that is due for each mount. Called periodically.
+    pub(crate) async fn run_due_steps(&mut self, auth: &Auth) {
         self.failed.retain(|_, at| at.elapsed() < FAILURE_RETRY_DELAY);
         let mounts: Vec<MountId> = auth.mounts().iter().map(|mount| mount.id).collect();
         for mount in mounts.into_iter().filter(|mount| !self.failed.contains_key(mount)).collect::<Vec<_>>() {
@@ -50,7 +50,7 @@ impl SecretRotationTask {
     }
 }
 
-/// Runs one step of one mount, if one is due.
+/// Runs the next rotation step of one mount, if a step is due.
 async fn run_step(services: &Arc<CloudbServices>, open: &MethodMount<CloudbMethod>) -> Result<()> {
     let view = open.view();
     let Some(config) = view.config() else { return Ok(()) };
@@ -60,7 +60,7 @@ async fn run_step(services: &Arc<CloudbServices>, open: &MethodMount<CloudbMetho
     match due {
         DueRotationStep::RemoveAbandoned(name) => {
             let graph = GraphClient::new(&provider, &provider.config.client_secret);
-            let application = graph.application(&provider.config.client_id).await?;
+            let application = graph.find_application(&provider.config.client_id).await?;
             for key_id in application.key_ids_named(&name) {
                 graph.remove_password(&application, &key_id).await?;
                 tracing::warn!(key_id, "cloudb: an abandoned secret was removed at the directory");
@@ -79,7 +79,7 @@ async fn run_step(services: &Arc<CloudbServices>, open: &MethodMount<CloudbMetho
         }
         DueRotationStep::RemoveReplaced(key_id) => {
             let graph = GraphClient::new(&provider, &provider.config.client_secret);
-            let application = graph.application(&provider.config.client_id).await?;
+            let application = graph.find_application(&provider.config.client_id).await?;
             graph.remove_password(&application, &key_id).await?;
             update_rotation(open, |rotation| {
                 rotation.retired.retain(|retired| *retired != key_id);
@@ -93,7 +93,7 @@ async fn run_step(services: &Arc<CloudbServices>, open: &MethodMount<CloudbMetho
 async fn promote(open: &MethodMount<CloudbMethod>, created_key_id: &str) -> Result<()> {
     let merge = |current: Option<&CloudbConfig>| -> Result<(CloudbConfig, Warnings)> {
         let mut config = current.cloned().ok_or_else(|| Error::invalid("config is nil"))?;
-        // Another node may have replaced the secret already.
+        // Another node may have replaced the current secret already.
         if let Some(secret) = config.rotation.promote(created_key_id) {
             config.client_secret = secret;
         }

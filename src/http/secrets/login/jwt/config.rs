@@ -106,7 +106,7 @@ pub(super) async fn read(call: Call) -> Result<HandlerResponse> {
     let settings = call.state.auth.logins().settings();
     let clock = &call.state.clock;
     let mut warnings = Warnings::default();
-    let status = match open.has_keys(settings, clock).await {
+    let status = match open.check_keys_available(settings, clock).await {
         Ok(()) => "valid",
         Err(error) => {
             warnings.add(format!("failed to construct JWK validator: {}", error.text()));
