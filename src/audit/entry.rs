@@ -1,4 +1,4 @@
-//! An audit entry: a request and how far it has come.
+//! An audit entry: a request, and the step that the entry records (intent, refusal or outcome).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,20 +14,20 @@ use crate::derived_values::DerivedValues;
 use crate::error::{Kind, Result};
 use crate::fields::Fields;
 
-/// An entry.
+/// An audit entry for one step of a request.
 pub struct AuditEntry<'e> {
     /// The time of the entry.
     pub time: Time,
     /// The request.
     pub request: &'e AuditRequest<'e>,
-    /// The progress of the request.
+    /// The step of the request that this entry records.
     pub step: AuditStep<'e>,
 }
 
-/// The progress of a request.
+/// A recorded step of a request.
 #[derive(Clone, Copy)]
 pub enum AuditStep<'e> {
-    /// The handler runs once this is recorded.
+    /// The request passed all checks; its handler runs once this entry is recorded.
     Intent,
     /// The request was rejected; no handler runs.
     Refusal(&'e AuditRefusal<'e>),
@@ -77,7 +77,7 @@ pub struct AuditCaller<'r> {
     pub created_at: Option<Time>,
     /// The expiry of the token; `None` if there is none or it is unknown.
     pub expires_at: Option<Time>,
-    /// A cache, specific to the caller's token, for the rendered form of this data.
+    /// A cache for the rendered form of this caller, stored together with the caller's token.
     pub derived: Option<&'r DerivedValues>,
 }
 

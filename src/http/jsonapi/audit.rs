@@ -98,7 +98,7 @@ impl<'a> ProjectsRequestAudit<'a> {
     /// Records the request before its handler runs. After an error, the handler must not run.
     pub(super) async fn record_intent(&mut self) -> Result<(), ApiRejection> {
         let Self { record, fields, deadline } = self;
-        Ok(record.intent(|| fields.as_ref().map(|fields| fields.audit_request()), *deadline).await?)
+        Ok(record.record_intent(|| fields.as_ref().map(|fields| fields.audit_request()), *deadline).await?)
     }
 
     /// Records the outcome and returns it, or the error if it cannot be recorded.
@@ -107,7 +107,8 @@ impl<'a> ProjectsRequestAudit<'a> {
         outcome: Result<RenderedResponse, ApiRejection>,
     ) -> Result<RenderedResponse, ApiRejection> {
         let Some(fields) = &self.fields else { return outcome };
-        let recorded = self.record.outcome(&fields.audit_request(), &audit_outcome(&outcome), self.deadline).await;
+        let recorded =
+            self.record.record_outcome(&fields.audit_request(), &audit_outcome(&outcome), self.deadline).await;
         if let (Err(_), Err(refusal)) = (&recorded, &outcome) {
             render::log_refusal(refusal, fields.id);
         }

@@ -124,7 +124,7 @@ impl<'a> RequestContext<'a> {
     pub(super) async fn audit_intent(&mut self) -> Result<()> {
         let Self { log_entry, method, raw_path, audit_fields, record, deadline, .. } = self;
         record
-            .intent(
+            .record_intent(
                 || audit_fields.as_ref().map(|audit_fields| audit_fields.audit_request(log_entry, method, raw_path)),
                 *deadline,
             )
@@ -139,7 +139,8 @@ impl<'a> RequestContext<'a> {
     ) -> Result<HandlerResponse> {
         let Some(audit_fields) = &self.audit_fields else { return outcome };
         let request = audit_fields.audit_request(&self.log_entry, self.method, self.raw_path);
-        let audited = self.record.outcome(&request, &audit::audit_outcome(&outcome, conditions), self.deadline).await;
+        let audited =
+            self.record.record_outcome(&request, &audit::audit_outcome(&outcome, conditions), self.deadline).await;
         match (&audited, &outcome) {
             (Err(_), Err(error)) => log_error(error, &self.log_entry.id),
             (Err(_), Ok(answer)) if audit_fields.changes_something() => {
