@@ -17,7 +17,7 @@ use crate::fields::Resource;
 
 /// The configuration of a key: text parameters, where `""` means absent, and secrets.
 pub trait CloudKeyConfig: Resource + Clone {
-    /// Returns the stored spelling of a parameter that is written.
+    /// Returns the form in which the value of a parameter is stored, such as in upper case.
     fn normalize(name: &str, text: String) -> String;
 
     /// Returns the value that reads show for an absent parameter.

@@ -49,9 +49,9 @@ impl SealMechanism {
 /// The source of a secret setting.
 #[derive(Clone, PartialEq, Eq)]
 pub enum SecretSource {
-    /// A value from the environment.
+    /// The secret itself, for example from an environment variable.
     Inline(Secret),
-    /// A file with mode 0600. Trailing white space is removed.
+    /// A file that contains the secret and has mode 0600. Trailing white space is removed.
     File(PathBuf),
 }
 

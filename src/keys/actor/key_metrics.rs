@@ -1,4 +1,4 @@
-//! Metrics of one managed key. Their label is the name of the key, which an operator chose.
+//! Metrics of one managed key. Their label is the key's name, which comes from an operator and not from a request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use metrics::{Gauge, Histogram, counter, gauge, histogram};
 use crate::error::Kind;
 use crate::telemetry;
 
-/// Metrics of one key, registered once.
+/// Handles to the metrics of one key, which are registered once.
 #[derive(Clone)]
 pub struct KeyMetrics {
     key: String,

@@ -9,20 +9,20 @@ use super::backend::{BackendRequest, BackendResponse};
 use crate::error::Result;
 use crate::fair_queue::{CallerId, DisplacedJobs, FairQueue, QueueCaller};
 
-/// While several queues have jobs: calls of the first queue before one call of another queue.
+/// Number of jobs that are taken from the first queue before one job of another queue, while both have jobs.
 const FIRST_QUEUE_CALLS_PER_OTHER: usize = 3;
 /// Capacity of the first queue, divided by that of each other queue.
 const OTHER_QUEUE_CAPACITY_DIVISOR: usize = 8;
 /// Cap on the first measured duration of a call, when there is no estimate yet.
 const MAX_FIRST_ESTIMATE: Duration = Duration::from_millis(200);
 
-/// The queue of a job.
+/// The priority of a job. Each priority has its own queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JobPriority {
     First,
     /// Lookups and tests of the key. They may hang while signatures do not.
     Lookup,
-    /// Requests that need no authentication.
+    /// Signatures for requests that need no authentication.
     Last,
 }
 
@@ -39,16 +39,18 @@ pub(super) struct SigningJob {
 pub(super) struct PriorityQueues {
     /// One queue per priority, in the order of [`JobPriority`].
     queues: [FairQueue<SigningJob>; 3],
-    /// Calls of the first queue since the last call of another queue, counted only while other queues have jobs.
+    /// Number of jobs taken from the first queue since the last job of another queue; counted only while other queues
+    /// have jobs.
     first_queue_calls: usize,
-    /// `true` if the last call that was not of the first queue was a lookup.
+    /// `true` if the last job that was not taken from the first queue was a lookup.
     last_was_lookup: bool,
     call_estimate: Duration,
 }
 
 impl PriorityQueues {
     pub(super) fn new() -> Self {
-        // Only the order of these queues is used; the number of workers limits the calls.
+        // The queues only order their jobs, so their limits on running jobs do not matter: the number of workers limits
+        // the calls.
         let queues = std::array::from_fn(|_| FairQueue::new(1, 1));
         Self { queues, first_queue_calls: 0, last_was_lookup: false, call_estimate: Duration::ZERO }
     }
@@ -103,8 +105,8 @@ impl PriorityQueues {
         self.queues[priority as usize].has_room(caller_id, Self::capacity(priority, max), is_expired)
     }
 
-    /// Estimates the wait of one more job. `running` and `max_calls` are the running and maximum calls of its priority.
-    /// A call takes at least `min_elapsed`, the elapsed time of the calls in progress.
+    /// Estimates how long one more job would wait. `running` and `max_calls` are the running and maximum calls of its
+    /// priority. A call takes at least `min_elapsed`, the elapsed time of the calls in progress.
     pub(super) fn expected_wait(
         &self,
         priority: JobPriority,
@@ -120,7 +122,7 @@ impl PriorityQueues {
                 own_queue + own_queue.min(lookups + self.count(JobPriority::Last)) / FIRST_QUEUE_CALLS_PER_OTHER
             }
             JobPriority::Lookup => own_queue,
-            // At most one lookup starts before each job of this queue.
+            // At most one lookup starts before each job of the last queue.
             JobPriority::Last => self.count(JobPriority::First) + own_queue + lookups.min(own_queue + 1),
         };
         let before = running + before;
@@ -168,7 +170,7 @@ mod tests {
 
     const LONG_TIMEOUT: Duration = Duration::from_secs(30);
 
-    /// A job with a deadline `left` from now, and the receiver that keeps it alive.
+    /// Returns a job with a deadline `left` from now, and its receiver. The job expires when the receiver is dropped.
     fn job(priority: JobPriority, left: Duration) -> (SigningJob, oneshot::Receiver<Result<BackendResponse>>) {
         let (answer, receiver) = oneshot::channel();
         let now = Instant::now();

@@ -20,7 +20,7 @@ use crate::fair_queue::{CallerId, DisplacedJobs, QueueCaller};
 /// Longest wait of an idle thread for a job. After it, the thread lets its session release resources.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The limits of an actor.
+/// The limits of a key's actor.
 #[derive(Clone, Copy, Debug)]
 pub struct SignerLimits {
     /// Maximum number of queued signatures. The queues of lookups and of requests without authentication each hold an
@@ -38,7 +38,7 @@ impl Default for SignerLimits {
     }
 }
 
-/// The queue of one key.
+/// The job queue and the workers of one key.
 pub(super) struct SignQueue {
     name: String,
     limits: SignerLimits,
@@ -217,7 +217,8 @@ impl SignQueue {
             }
             state.idle += 1;
             if !has_yielded {
-                // HTTP workers that wait for the processor run first. Jobs that they submit then need no wake-up.
+                // Lets HTTP workers that wait for a processor run first: this thread need not be woken for jobs that
+                // they submit meanwhile.
                 drop(state);
                 std::thread::yield_now();
                 state = self.lock();
@@ -369,8 +370,7 @@ impl SignQueueState {
         self.running.iter().filter(move |call| !is_lookup || call.lookup_version == Some(self.version))
     }
 
-    /// `true` if `priority` or the first priority has no usable call left: all the concurrent calls that it may make
-    /// hang.
+    /// `true` if all concurrent calls that the limit of `priority`, or of the first priority, permits are hanging.
     fn is_stuck(&self, priority: JobPriority, now: Instant) -> bool {
         [priority, JobPriority::First].into_iter().any(|priority| {
             self.calls_of(priority).filter(|call| call.is_stuck(now)).count() >= self.max_calls_of(priority)
@@ -399,7 +399,7 @@ impl SignQueueState {
         self.waiting.pop(self.free_lookup_calls())
     }
 
-    /// `true` if a job waits, and a worker that is awake has not started a call yet.
+    /// `true` if a job waits, and some worker is awake but has not started its next call.
     fn has_unstarted_job(&self) -> bool {
         self.ready_jobs() > 0 && self.running.len() + self.idle < self.workers
     }
@@ -412,7 +412,8 @@ impl RunningCall {
     }
 }
 
-/// A worker's slot. The holder releases all resources of the backend before it drops the slot.
+/// The slot of a worker, which counts against `max_parallel`. A worker releases all resources of the backend before it
+/// drops its slot.
 pub(super) struct WorkerSlot {
     queue: Arc<SignQueue>,
     has_started: bool,

@@ -337,7 +337,7 @@ async fn hanging_call_times_out_and_occupies_its_slot() {
             assert!(error.text().contains("no response of the backend within 0.2 s"), "{error}");
         }
         if n == 0 {
-            // Both threads are still in the module, so no other call has started.
+            // Both threads are still blocked in the backend, so no other call has started.
             assert_eq!((double.concurrent.load(Ordering::SeqCst), double.take_calls()), (2, 2));
             let error = signer.sign(P256, message()).await.unwrap_err();
             assert_eq!((error.kind(), double.take_calls()), (Kind::Unavailable, 0));

@@ -70,7 +70,7 @@ enum CredentialSource {
 #[derive(Clone)]
 struct CachedCredential {
     credentials: Credentials,
-    /// From this time on, another credential is looked up.
+    /// The time from which the credential is looked up again.
     renew_at: SystemTime,
 }
 
@@ -192,7 +192,8 @@ impl CredentialSource {
     }
 }
 
-/// The current time; the service rejects signatures with a wrong time.
+/// The system time, even if a test sets the server's clock: the service rejects requests that are signed with a wrong
+/// time.
 fn now() -> SystemTime {
     Clock::system().now().into()
 }

@@ -52,7 +52,7 @@ impl AkmsSealSettings {
     }
 }
 
-/// Fails: this build has no such seal.
+/// Always fails: a build without the cargo feature `keys-aws` has no seal device for AWS KMS.
 ///
 /// # Errors
 /// `Invalid`.
@@ -64,7 +64,7 @@ pub fn seal_device(_: &AkmsSealSettings) -> Result<Arc<dyn SealDevice>> {
 /// Creates the seal device of a configuration. Makes no request.
 ///
 /// # Errors
-/// Those of reading the secret's file.
+/// Errors of reading the file with the secret access key.
 #[cfg(feature = "keys-aws")]
 pub fn seal_device(settings: &AkmsSealSettings) -> Result<Arc<dyn SealDevice>> {
     let secret_key = settings.secret_key.as_ref().map(|source| source.read("seal.secret_key_file")).transpose()?;
@@ -100,7 +100,7 @@ mod device {
     use crate::secret::Secret;
 
     const ENCRYPTION_ALGORITHM: &str = "SYMMETRIC_DEFAULT";
-    /// The key in the encryption context whose value identifies the store.
+    /// Name of the entry in the encryption context whose value identifies the store.
     const CONTEXT_KEY: &str = "store";
 
     pub(super) struct AkmsSealDevice(Arc<AkmsSealService>);

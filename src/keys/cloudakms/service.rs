@@ -1,4 +1,4 @@
-//! The calls of AWS KMS for one key.
+//! Calls to AWS KMS for one key.
 
 use std::time::Duration;
 
@@ -150,7 +150,8 @@ impl CloudKeyService for AkmsKeyClient {
         let arn = self.check_key(described.key_metadata)?;
         let response: AkmsPublicKey =
             match client.call("GetPublicKey", &json!({ "KeyId": arn }), IDEMPOTENT_TRIES).await {
-                // The lookup has just found this key, so it is new: the service is eventually consistent.
+                // `DescribeKey` has just found this key, so it is new and not visible everywhere yet: the service is
+                // eventually consistent.
                 Err(failure) if failure.has_code(NOT_FOUND_CODE) => {
                     let text = format!("{TYPE_NAME}: the new key is not visible everywhere yet; retry shortly");
                     return Err(Error::new(Kind::Unavailable, text));

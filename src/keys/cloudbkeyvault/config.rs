@@ -1,4 +1,4 @@
-//! The parameters of a key and their validation. All are texts; `""` means absent.
+//! The parameters of a key in Azure Key Vault and their validation. All are texts; `""` means absent.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,10 +15,10 @@ pub(super) const TYPE_NAME: &str = "cloudbkeyvault";
 pub(super) const KEY_TYPE: &str = "RSA-HSM";
 
 resource! {
-    /// The configuration of one key.
+    /// The configuration of one key in Azure Key Vault.
     #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
     pub struct CloudBkeyvaultConfig {
-        /// The tenant of the directory, a GUID or a domain.
+        /// The tenant of the directory that issues access tokens, a GUID or a domain.
         text tenant_id;
         /// The application that `client_secret` belongs to. Without both, the machine's managed identity is used.
         text client_id;
@@ -78,7 +78,7 @@ impl CloudBkeyvaultConfig {
         }
         rules::validate_url_part("vault_name", &self.vault_name, "-", 3..=24)?;
         rules::validate_url_part("key_name", &self.key_name, "-", 1..=127)?;
-        // The suffix becomes a part of a URL to which a token is sent.
+        // `resource` becomes a part of the URL to which an access token is sent.
         rules::validate_url_part("resource", self.resource(), ".-", 1..=253)?;
         if !is_trusted_suffix(self.resource(), &services.settings.azure.extra_suffixes) {
             return Err(Error::invalid("resource: must be a DNS suffix of Azure Key Vault or in azure_extra_suffixes"));

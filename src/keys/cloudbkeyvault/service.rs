@@ -1,4 +1,4 @@
-//! The calls of Azure Key Vault for one key.
+//! Calls to Azure Key Vault for one key.
 
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ impl VaultKeyClient {
         Self { services, config, tokens: AccessTokenCache::default(), url }
     }
 
-    /// Makes one call; `below` is the path below the URL of the key.
+    /// Sends one request; `below` is its path below the URL of the key.
     async fn call(
         &self,
         method: Method,
@@ -170,7 +170,7 @@ impl CloudKeyService for VaultKeyClient {
     }
 }
 
-/// The name of an algorithm (RFC 7518 3.1).
+/// Returns the name of an algorithm in Key Vault requests (RFC 7518 3.1).
 fn jws_algorithm(algorithm: SignatureAlgorithm) -> Option<&'static str> {
     use SignatureAlgorithm::{RsaPkcs1, RsaPss};
     Some(match algorithm {
@@ -184,7 +184,7 @@ fn jws_algorithm(algorithm: SignatureAlgorithm) -> Option<&'static str> {
     })
 }
 
-/// The error for a refusal. The message of the vault is not passed on.
+/// Returns the error for a response with an error status. The message of the vault is not passed on.
 fn rejection_error(reply: &OutboundResponse) -> Error {
     let status = reply.status();
     tracing::debug!(status, reason = reply.reason(), "a call of the key store failed");

@@ -1,4 +1,5 @@
-//! Access tokens: of a service account whose key is in a file (RFC 7523), or of the machine's account.
+//! Access tokens for Google Cloud KMS: for a service account whose key is in a file (RFC 7523), or for the machine's
+//! account.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The calls of Google Cloud KMS for one key.
+//! Calls to Google Cloud KMS for one key.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,9 +22,9 @@ use crate::x509::pem;
 use crate::x509::public_key::PublicKey;
 
 const SERVICE_LABEL: &str = "cloudckms: the key service";
-/// Maximum number of times that the readiness of a new key is checked.
+/// Maximum number of checks that a newly generated key is ready.
 const MAX_GENERATION_CHECKS: u32 = 20;
-/// Pause between these checks.
+/// Pause between two checks that a newly generated key is ready.
 const GENERATION_CHECK_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct CkmsKeyClient {
@@ -32,7 +32,7 @@ pub(super) struct CkmsKeyClient {
     tokens: AccessTokenCache,
     file: Option<CredentialFile>,
     algorithm: &'static CkmsAlgorithm,
-    /// Resource names of the key ring, the key, and its version.
+    /// Resource name of the key ring; `key` and `version` are the resource names of the key and its version.
     ring: String,
     key: String,
     version: String,
@@ -246,7 +246,7 @@ fn invalid_response(why: &str) -> Error {
     Error::new(Kind::BadGateway, format!("{SERVICE_LABEL}: its response {why}"))
 }
 
-/// The error for a refusal. The message of the service is not passed on.
+/// Returns the error for a response with an error status. The message of the service is not passed on.
 fn rejection_error(reply: &OutboundResponse) -> Error {
     let status = reply.status();
     tracing::debug!(status, reason = reply.reason(), "a call of the key service failed");

@@ -42,7 +42,7 @@ impl ManagedKeys {
             let record = ManagedKeyRecord { uuid, name: name.to_owned(), terms, backend };
             let version = known.map_or(0, |entry| entry.version);
             self.commit(vec![record.write(version)?], &one_writer).await?;
-            // Nothing can fail after the commit.
+            // From here on nothing can fail: the record is committed.
             let entry = ManagedKeyEntry::new(record, version + 1, known.map(Arc::as_ref), &devices);
             let written = Arc::clone(&entry.record);
             self.publish(view.with_entry(entry));
@@ -51,7 +51,7 @@ impl ManagedKeys {
         retry_on_conflict(format_args!("managed key {name:?}"), attempt).await
     }
 
-    /// Deletes the record of a key; succeeds if there is none. The key in the backend stays.
+    /// Deletes the record of a key; succeeds if there is none. The key in the backend is not deleted.
     ///
     /// # Errors
     /// `Invalid` while mounts list the name, with their paths; errors of the store.

@@ -6,7 +6,7 @@ use super::usage::ManagedKeyUsages;
 use crate::fields::resource;
 
 resource! {
-    /// Permissions of a key, independent of its type.
+    /// Permissions of a managed key, which all backend types share.
     #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
     pub struct KeyPermissions {
         /// `true` if a missing key may be generated in the backend.

@@ -1,4 +1,5 @@
-//! [`ManagedKeys`]: the published view, and its synchronization with the store.
+//! [`ManagedKeys`]: the registry of managed keys. It publishes a snapshot of all keys and keeps it in sync with the
+//! store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -109,8 +110,8 @@ impl ManagedKeys {
     }
 
     /// Signs random bytes and verifies the signature. Generates a missing key first if that is allowed, on one node at
-    /// a time. Retries a rejected PIN once. Then tests those of the keys `in_use` by mounts that the configuration no
-    /// longer names.
+    /// a time. Retries a rejected PIN once. Then tests each key in `in_use`, the keys that mounts use, that the
+    /// configuration no longer names.
     ///
     /// # Errors
     /// `NotFound` without such a key; `Invalid` when the key is not for signing; otherwise as
@@ -142,7 +143,7 @@ impl ManagedKeys {
         Ok(())
     }
 
-    /// Stores public keys of certificates as candidates for the key of a device that does not return its public key.
+    /// Stores public keys of certificates as candidates for a key's public key, for a device that does not return it.
     pub fn offer_candidates(&self, kind: BackendType, name: &str, candidates: &[PublicKey]) {
         if let Some(entry) = self.entry(kind, name)
             && let Ok(actor) = entry.actor()

@@ -69,7 +69,7 @@ struct RegistryFixture {
     keys: Arc<ManagedKeys>,
 }
 
-/// A library path that is no module, and unused cloud services.
+/// Returns devices with a library whose file is no PKCS #11 module, and with cloud services that no test calls.
 fn devices() -> Devices {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     let libraries = Libraries::new([("hsm".to_owned(), file)]).unwrap();
@@ -150,7 +150,7 @@ async fn concurrent_write_of_another_node_is_not_overwritten() {
     let w = registry_fixture().await;
     let other = w.open_on_another_node().await;
     let uuid = w.write("web", 1).await.uuid.clone();
-    // This node has not followed the change, so it reloads before it writes.
+    // This node has not loaded the key that the first node wrote, so it reloads before it writes.
     let merged = other
         .write(BackendType::Pkcs11, "web", |stored| {
             let stored = stored.unwrap();

@@ -50,7 +50,8 @@ impl ManagedKeyEntry {
         self.actor.as_ref().map_err(Clone::clone)
     }
 
-    /// Returns the actor for a use of the key. A failure counts in the metrics like an unreachable device.
+    /// Returns the actor for an operation with the key. If there is none, counts this in the metrics like an
+    /// unreachable device.
     ///
     /// # Errors
     /// As [`ManagedKeyEntry::actor`].

@@ -28,8 +28,8 @@ pub(super) struct LocatedKey {
 }
 
 impl LocatedKey {
-    /// The public key of an RSA key whose exponent the token does not return. Assumes 65537, which nearly all keys
-    /// have.
+    /// Returns the public key of an RSA key whose exponent the token does not return. Assumes the exponent 65537, which
+    /// nearly all keys have.
     pub(super) fn assume_usual_exponent(&self) -> Option<PublicKey> {
         let usual = Pkcs11Attributes {
             key_type: self.attributes.key_type,
@@ -201,7 +201,7 @@ impl Pkcs11Attributes {
             _ if !self.public_key_info.is_empty() => return PublicKey::parse(&self.public_key_info).map(Some),
             _ => return Ok(None),
         };
-        // Assembled from attributes of the token, so it is validated like untrusted input.
+        // The key is assembled from attributes that the token returned, so it is validated like untrusted input.
         PublicKey::parse(key.spki()).map(Some)
     }
 }

@@ -1,4 +1,4 @@
-//! A session, logged in on opening and closed on drop.
+//! A PKCS #11 session, which logs in when it is opened and is closed on drop.
 
 use std::sync::Arc;
 

@@ -55,7 +55,7 @@ impl PoolLane {
     }
 }
 
-/// A guard that a caller holds while another task produces its response.
+/// A guard that a caller holds while another task works for it. Dropping the guard means that the caller has left.
 #[derive(Default)]
 pub struct CallerGuard(Arc<CallerState>);
 
@@ -85,7 +85,7 @@ impl Drop for CallerGuard {
 pub struct CallerWatch(Option<Arc<CallerState>>);
 
 impl CallerWatch {
-    /// A watch that never ends, for a caller that leaves only by dropping the future that it waits for.
+    /// A watch of a caller that never counts as having left: such a caller cancels the work by dropping its future.
     pub const ALWAYS: Self = Self(None);
 
     fn has_ended(&self) -> bool {

@@ -38,7 +38,7 @@ impl StockSizes {
 #[derive(Default)]
 pub(super) struct RsaKeyStock([KeySizeStock; STOCKED_SPECS.len()]);
 
-/// Keys of one size.
+/// The ready keys of one size, and how many of them to keep.
 #[derive(Default)]
 struct KeySizeStock {
     ready: VecDeque<PrivateKey>,
@@ -46,7 +46,7 @@ struct KeySizeStock {
 }
 
 impl RsaKeyStock {
-    /// Sets the configured numbers. Returns surplus keys, which the caller drops outside the lock.
+    /// Sets how many keys of each size to keep. Returns surplus keys, which the caller drops outside the lock.
     #[must_use]
     pub(super) fn resize(&mut self, sizes: StockSizes) -> Vec<PrivateKey> {
         let mut surplus = Vec::new();
@@ -75,7 +75,7 @@ impl RsaKeyStock {
         Some(key)
     }
 
-    /// Returns the next missing key of a lane, small keys first.
+    /// Returns the smallest size of a lane of which the stock has too few keys; `None` if there is none.
     pub(super) fn next_missing(&self, lane: PoolLane) -> Option<KeySpec> {
         let mut specs = STOCKED_SPECS.into_iter().zip(&self.0);
         let is_missing = |(spec, size_stock): &(KeySpec, &KeySizeStock)| {

@@ -149,7 +149,7 @@ fn taken_key_is_replaced_while_a_larger_one_is_generated() {
     assert!(begun.recv().unwrap() == KeySpec::RSA_2048);
     ends[0].send(()).unwrap();
     assert!(eventually(|| ready_keys(&pool) == [1, 0, 0]));
-    // One thread makes a key of 3072 bits. The thread for small keys has nothing to do.
+    // The thread of the large lane generates a key of 3072 bits. The thread of the small lane is idle.
     pool.resize_stock(sizes(1, 1, 0));
     assert!(begun.recv().unwrap() == KeySpec::RSA_3072);
     thread::sleep(Duration::from_millis(100));
@@ -171,7 +171,7 @@ fn stock_wait_of_a_queued_caller_is_measured() {
         let mut call = Box::pin(pool.generate(KeySpec::RSA_2048, &CallerWatch::ALWAYS));
         assert!((&mut call).now_or_never().is_none());
         queue.store_stock_key(KeySpec::RSA_2048, generate_cheap_key(KeySpec::RSA_2048));
-        // The caller has the key, and the thread begins the next one.
+        // The waiting caller got the key, so the next task generates another one.
         assert!(matches!(queue.next_task(PoolLane::Small), Some(KeyPoolTask::FillStock(_))));
         assert!(call.now_or_never().unwrap().is_ok());
     });
