@@ -526,7 +526,7 @@ impl RunningServer {
         let libraries = Arc::clone(libraries);
         let read = tokio::task::spawn_blocking(move || libraries()).await;
         match read.unwrap_or_else(|panicked| Err(Error::internal(panicked))) {
-            Ok(libraries) => self.server.shared.managed_keys.use_libraries(libraries).await,
+            Ok(libraries) => self.server.shared.managed_keys.replace_libraries(libraries).await,
             Err(error) => tracing::error!("PKCS #11 libraries not reloaded, the current ones stay in use: {error}"),
         }
     }

@@ -73,7 +73,7 @@ impl SignerActor {
     ///
     /// # Errors
     /// `Invalid` when there is no usable key; otherwise as [`RemoteSigner::sign`].
-    pub async fn key(&self, create: bool) -> Result<KeyIdentity> {
+    pub async fn find_key(&self, create: bool) -> Result<KeyIdentity> {
         self.0.find_key(create).await
     }
 
@@ -100,7 +100,7 @@ impl SignerActor {
     ///
     /// # Errors
     /// As [`SignerActor::test_sign`].
-    pub async fn test_used_key(&self, key: KeyIdentity) -> Result<()> {
+    pub async fn test_key_in_use(&self, key: KeyIdentity) -> Result<()> {
         let signer = self.signer(key);
         let kind = signer.public().kind();
         let algorithm = SignatureAlgorithm::all_for(kind).find(|algorithm| signer.input_kind(*algorithm).is_ok());

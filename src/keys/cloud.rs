@@ -21,7 +21,7 @@ pub trait CloudKeyConfig: Resource + Clone {
     fn normalize(name: &str, text: String) -> String;
 
     /// Returns the value that reads show for an absent parameter.
-    fn default_of(&self, _name: &str) -> String {
+    fn default_value(&self, _name: &str) -> String {
         String::new()
     }
 }

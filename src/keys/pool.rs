@@ -144,7 +144,7 @@ impl KeyPoolQueue {
             job,
             lane.max_queued(),
             lane.max_queued_per_caller(),
-            KeyGenerationJob::is_void,
+            KeyGenerationJob::is_abandoned,
         );
         update_queue_gauge(&state, lane);
         drop(state);
@@ -228,7 +228,7 @@ impl KeyPoolState {
     fn next_job(&mut self, lane: PoolLane) -> Option<KeyGenerationJob> {
         let job = loop {
             let Some(job) = self.queues[lane as usize].pop_next() else { break None };
-            if job.is_void() {
+            if job.is_abandoned() {
                 job.cancel();
             } else if let Some(key) = self.stock.take_uncounted(job.spec) {
                 record_wait(lane, job.queued_at.elapsed());

@@ -29,10 +29,10 @@ pub trait PendingKeys: Send + Sync {
     ///
     /// # Errors
     /// `Unavailable` from the store.
-    fn begin(&self, location: &str) -> BoxFuture<'static, Result<bool>>;
+    fn record_generation(&self, location: &str) -> BoxFuture<'static, Result<bool>>;
 
     /// Removes the record after the service has listed the key or its generation has failed.
-    fn end(&self, location: &str) -> BoxFuture<'static, ()>;
+    fn remove_record(&self, location: &str) -> BoxFuture<'static, ()>;
 }
 
 /// A seal key in a device or service.

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn free_slot_means_no_wait_even_at_a_slow_pace() {
+    fn expected_wait_is_zero_while_a_call_may_start() {
         let mut queues = PriorityQueues::new();
         (0..100).for_each(|_| queues.update_call_estimate(Duration::from_secs(29), LONG_TIMEOUT));
         assert_eq!(queues.call_estimate, LONG_TIMEOUT / 2);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn pace_is_learned_from_several_calls_not_from_one() {
+    fn call_estimate_follows_several_calls_not_one() {
         let mut queues = PriorityQueues::new();
         queues.update_call_estimate(Duration::from_secs(3), LONG_TIMEOUT);
         assert!(queues.call_estimate <= MAX_FIRST_ESTIMATE, "{:?}", queues.call_estimate);

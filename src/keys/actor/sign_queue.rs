@@ -144,13 +144,13 @@ impl SignQueue {
     pub(super) fn require_capacity(&self) -> Result<()> {
         let state = self.lock();
         let caller_id = QueueCaller::current().caller_id();
-        self.require_early_start(&state, JobPriority::First, caller_id)?;
+        self.require_admission(&state, JobPriority::First, caller_id)?;
         let has_capacity = state.waiting.has_capacity(JobPriority::First, caller_id, self.limits.queue);
         if has_capacity { Ok(()) } else { Err(self.full_error()) }
     }
 
     /// Rejects a job if all calls hang or its wait would be too long.
-    fn require_early_start(&self, state: &SignQueueState, priority: JobPriority, caller_id: CallerId) -> Result<()> {
+    fn require_admission(&self, state: &SignQueueState, priority: JobPriority, caller_id: CallerId) -> Result<()> {
         let now = Instant::now();
         if state.is_stuck(priority, now) {
             let text = format!("managed key {:?}: the backend does not respond in any session; retry later", self.name);
@@ -174,10 +174,10 @@ impl SignQueue {
         if state.closed {
             return Err(stopped_error(&self.name));
         }
-        self.require_early_start(&state, job.priority, job.caller.caller_id())?;
+        self.require_admission(&state, job.priority, job.caller.caller_id())?;
         let DisplacedJobs { abandoned, refused } = state.waiting.push(job, self.limits.queue);
         self.start_or_wake_worker(state, true);
-        abandoned.into_iter().for_each(|job| self.expire(job));
+        abandoned.into_iter().for_each(|job| self.fail_expired_job(job));
         if let Some(job) = refused {
             let _ = job.answer.send(Err(self.full_error()));
         }
@@ -257,7 +257,7 @@ impl SignQueue {
         let now = Instant::now();
         let job = loop {
             match state.pop_job() {
-                Some(job) if state.waiting.is_expired(&job) => self.expire(job),
+                Some(job) if state.waiting.is_expired(&job) => self.fail_expired_job(job),
                 Some(job) => break job,
                 None => {
                     self.update_gauges(state);
@@ -275,12 +275,12 @@ impl SignQueue {
         Some(BackendCall { number, job, backend: state.backend.clone(), version: state.version })
     }
 
-    /// Records the end of a call, before the caller gets the response, so that the worker counts as free. `is_usual`
+    /// Records the end of a call, before the caller gets the response, so that the worker counts as free. `updates_estimate`
     /// marks signature calls that ended in time, successful or not: only they update the estimated duration.
-    pub(super) fn end_call(&self, number: u64, took: Duration, is_usual: bool) {
+    pub(super) fn end_call(&self, number: u64, took: Duration, updates_estimate: bool) {
         let mut state = self.lock();
         state.running.retain(|running| running.number != number);
-        if is_usual {
+        if updates_estimate {
             state.waiting.update_call_estimate(took, self.limits.call_timeout);
         }
         self.update_gauges(&state);
@@ -342,7 +342,7 @@ impl SignQueue {
     }
 
     /// Fails a job whose caller has left or whose deadline is too close.
-    fn expire(&self, job: SigningJob) {
+    fn fail_expired_job(&self, job: SigningJob) {
         let _ = job.answer.send(Err(self.timeout_error()));
     }
 

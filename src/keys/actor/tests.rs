@@ -370,7 +370,7 @@ async fn stuck_key_refuses_new_jobs_at_once() {
     let waited = kinds.iter().filter(|kind| **kind == Kind::Unavailable).count();
     assert!((2..10).contains(&waited), "{waited} waited, {} in all", kinds.len());
     // Both calls hang now, which blocks signatures and lookups.
-    for refused in [signer.require_capacity().unwrap_err(), actor.key(false).await.unwrap_err()] {
+    for refused in [signer.require_capacity().unwrap_err(), actor.find_key(false).await.unwrap_err()] {
         assert_eq!(refused.kind(), Kind::Unavailable);
         assert!(refused.text().contains("does not respond in any session"), "{refused}");
     }

@@ -147,7 +147,7 @@ impl<S: CloudKeyService> CloudKey<S> {
     async fn find_or_generate(self: &Arc<Self>) -> Result<Arc<KeyIdentity>> {
         if let Some(found) = self.find_shared().await? {
             if self.is_pending.load(Ordering::Relaxed) {
-                self.end_pending().await;
+                self.remove_pending().await;
             }
             return Ok(found);
         }
@@ -162,36 +162,36 @@ impl<S: CloudKeyService> CloudKey<S> {
     async fn generate_key(&self) -> Result<Arc<KeyIdentity>> {
         let _one_at_a_time = self.generation_lock.lock().await;
         if let Some(found) = self.resolve_name().await? {
-            self.end_pending().await;
+            self.remove_pending().await;
             return Ok(found);
         }
-        if !self.begin_pending().await? {
+        if !self.record_pending().await? {
             return Err(not_visible_error::<S>());
         }
         if let Err(error) = self.service.create_key().await {
-            self.end_pending().await;
+            self.remove_pending().await;
             return Err(error);
         }
         tracing::info!(service = S::NAME, "a key was generated at a cloud service");
         let found = self.wait_until_visible().await?;
-        self.end_pending().await;
+        self.remove_pending().await;
         Ok(found)
     }
 
     /// Records that the key is being generated. Returns `false` if some node or configuration has generated it already
     /// and the service does not list it yet.
-    async fn begin_pending(&self) -> Result<bool> {
+    async fn record_pending(&self) -> Result<bool> {
         let was_pending = self.is_pending.swap(true, Ordering::Relaxed);
         match self.pending.get() {
-            Some((pending, location)) => pending.begin(location).await,
+            Some((pending, location)) => pending.record_generation(location).await,
             None => Ok(!was_pending),
         }
     }
 
-    async fn end_pending(&self) {
+    async fn remove_pending(&self) {
         self.is_pending.store(false, Ordering::Relaxed);
         if let Some((pending, location)) = self.pending.get() {
-            pending.end(location).await;
+            pending.remove_record(location).await;
         }
     }
 
@@ -422,7 +422,7 @@ mod tests {
         let slow = SlowCloudService { key, answers: Arc::clone(&answers), lookups: Arc::clone(&lookups) };
         let backend = KeyBackend::Async(CloudKey::backend(slow, true));
         let actor = SignerActor::start("key", backend, 4, SignerLimits::default());
-        let signer = actor.signer(actor.key(true).await.unwrap());
+        let signer = actor.signer(actor.find_key(true).await.unwrap());
         let tests: Vec<_> = (0..30)
             .map(|_| {
                 let actor = actor.clone();

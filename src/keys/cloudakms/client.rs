@@ -35,7 +35,7 @@ const SERVICE_LABEL: &str = "cloudakms: the key service";
 const SIGNING_SERVICE_NAME: &str = "kms";
 const MEDIA_TYPE: &str = "application/x-amz-json-1.1";
 /// The retry policy of idempotent calls.
-pub(super) const IDEMPOTENT_TRIES: RetryPolicy = RetryPolicy {
+pub(super) const IDEMPOTENT_RETRY_POLICY: RetryPolicy = RetryPolicy {
     max_retries: 2,
     first_delay: Duration::from_millis(200),
     max_delay: Duration::from_secs(5),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn client_calls_an_address_that_may_be_called() {
+    async fn client_calls_only_addresses_that_the_policy_permits() {
         for (egress_policy, may) in [
             (None, true),
             (Some(EgressPolicy { loopback: true }), true),
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn client_reports_an_answer_that_is_cut_off_as_unavailable() {
+    async fn truncated_response_is_reported_as_unavailable() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let config = config_for(&listener);
         let served = tokio::spawn(async move {

@@ -50,7 +50,7 @@ mod tests {
 
     #[cfg(feature = "keys-aws")]
     #[test]
-    fn endpoint_of_a_region_is_one_of_the_service() {
+    fn region_endpoint_is_an_aws_endpoint() {
         for (region, url) in [
             ("eu-central-1", "https://kms.eu-central-1.amazonaws.com"),
             ("us-gov-west-1", "https://kms.us-gov-west-1.amazonaws.com"),

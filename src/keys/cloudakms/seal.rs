@@ -92,7 +92,7 @@ mod device {
     use zeroize::Zeroizing;
 
     use crate::error::{Error, Result};
-    use crate::keys::cloudakms::client::{AkmsClient, IDEMPOTENT_TRIES};
+    use crate::keys::cloudakms::client::{AkmsClient, IDEMPOTENT_RETRY_POLICY};
     use crate::keys::cloudakms::config::{CloudAkmsConfig, TYPE_NAME};
     use crate::keys::cloudakms::failure::unexpected_response;
     use crate::keys::seal::with_timeout;
@@ -140,7 +140,8 @@ mod device {
                 "EncryptionContext": { CONTEXT_KEY: context },
                 "Plaintext": STANDARD.encode(root.expose()),
             });
-            let encrypted: AkmsEncryptResponse = self.client().await?.call("Encrypt", &body, IDEMPOTENT_TRIES).await?;
+            let encrypted: AkmsEncryptResponse =
+                self.client().await?.call("Encrypt", &body, IDEMPOTENT_RETRY_POLICY).await?;
             STANDARD.decode(encrypted.ciphertext_blob).map_err(|_| unexpected_response())
         }
 
@@ -152,7 +153,7 @@ mod device {
                 "CiphertextBlob": STANDARD.encode(wrapped),
             });
             let decrypted: AkmsDecryptResponse =
-                match self.client().await?.call("Decrypt", &body, IDEMPOTENT_TRIES).await {
+                match self.client().await?.call("Decrypt", &body, IDEMPOTENT_RETRY_POLICY).await {
                     Err(failure)
                         if failure.has_code("InvalidCiphertextException")
                             || failure.has_code("IncorrectKeyException") =>

@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use super::client::{AkmsClient, IDEMPOTENT_TRIES};
+use super::client::{AkmsClient, IDEMPOTENT_RETRY_POLICY};
 use super::config::{CloudAkmsConfig, TYPE_NAME};
 use super::failure::{AkmsFailure, unexpected_response};
 use crate::error::{Error, Kind, Result};
@@ -115,7 +115,7 @@ impl AkmsKeyClient {
             self.config.alias().ok_or_else(|| Error::internal("kms_key: must be an alias for a generated key"))?;
         let Err(failure) = create_alias(client, alias, id).await else { return Ok(()) };
         let body = json!({ "KeyId": id, "PendingWindowInDays": DELETION_WINDOW_DAYS });
-        if let Err(deletion) = client.call::<IgnoredAny>("ScheduleKeyDeletion", &body, IDEMPOTENT_TRIES).await {
+        if let Err(deletion) = client.call::<IgnoredAny>("ScheduleKeyDeletion", &body, IDEMPOTENT_RETRY_POLICY).await {
             let text = "a new key without an alias could not be deleted at the key service; delete it there";
             tracing::warn!(key = id, error = %deletion.error, "{text}");
         }
@@ -142,14 +142,14 @@ impl CloudKeyService for AkmsKeyClient {
     async fn find_key(&self) -> Result<Option<KeyIdentity>> {
         let client = self.client().await?;
         let body = json!({ "KeyId": self.config.kms_key });
-        let described: DescribeKeyResponse = match client.call("DescribeKey", &body, IDEMPOTENT_TRIES).await {
+        let described: DescribeKeyResponse = match client.call("DescribeKey", &body, IDEMPOTENT_RETRY_POLICY).await {
             Err(failure) if failure.has_code(NOT_FOUND_CODE) => return Ok(None),
             answer => answer?,
         };
         let spec = described.key_metadata.key_spec.clone();
         let arn = self.check_key(described.key_metadata)?;
         let response: AkmsPublicKey =
-            match client.call("GetPublicKey", &json!({ "KeyId": arn }), IDEMPOTENT_TRIES).await {
+            match client.call("GetPublicKey", &json!({ "KeyId": arn }), IDEMPOTENT_RETRY_POLICY).await {
                 // `DescribeKey` has just found this key, so it is new and not visible everywhere yet: the service is
                 // eventually consistent.
                 Err(failure) if failure.has_code(NOT_FOUND_CODE) => {
@@ -185,7 +185,7 @@ impl CloudKeyService for AkmsKeyClient {
             "MessageType": "DIGEST",
             "SigningAlgorithm": aws_algorithm,
         });
-        let signed: AkmsSignResponse = self.client().await?.call("Sign", &body, IDEMPOTENT_TRIES).await?;
+        let signed: AkmsSignResponse = self.client().await?.call("Sign", &body, IDEMPOTENT_RETRY_POLICY).await?;
         decode_base64(&signed.signature)
     }
 }
@@ -193,12 +193,12 @@ impl CloudKeyService for AkmsKeyClient {
 async fn create_alias(client: &AkmsClient, alias: &str, id: &str) -> Result<(), AkmsFailure> {
     let body = json!({ "AliasName": alias, "TargetKeyId": id });
     for pause in ALIAS_PAUSES {
-        match client.call::<Value>("CreateAlias", &body, IDEMPOTENT_TRIES).await {
+        match client.call::<Value>("CreateAlias", &body, IDEMPOTENT_RETRY_POLICY).await {
             Err(failure) if failure.has_code(NOT_FOUND_CODE) => tokio::time::sleep(pause).await,
             outcome => return outcome.map(drop),
         }
     }
-    client.call::<Value>("CreateAlias", &body, IDEMPOTENT_TRIES).await.map(drop)
+    client.call::<Value>("CreateAlias", &body, IDEMPOTENT_RETRY_POLICY).await.map(drop)
 }
 
 fn decode_base64(text: &str) -> Result<Vec<u8>> {

@@ -12,7 +12,7 @@ use crate::secret::sealed;
 
 pub(super) const TYPE_NAME: &str = "cloudbkeyvault";
 /// The only supported type of key.
-pub(super) const KEY_TYPE: &str = "RSA-HSM";
+pub(super) const SUPPORTED_KEY_TYPE: &str = "RSA-HSM";
 
 resource! {
     /// The configuration of one key in Azure Key Vault.
@@ -50,7 +50,7 @@ impl CloudKeyConfig for CloudBkeyvaultConfig {
         }
     }
 
-    fn default_of(&self, name: &str) -> String {
+    fn default_value(&self, name: &str) -> String {
         match name {
             "environment" => Cloud::named("").map_or("", |cloud| cloud.name).to_ascii_uppercase(),
             "resource" => self.resource().to_owned(),
@@ -84,7 +84,7 @@ impl CloudBkeyvaultConfig {
             return Err(Error::invalid("resource: must be a DNS suffix of Azure Key Vault or in azure_extra_suffixes"));
         }
         rules::require_value("key_type", &self.key_type)?;
-        if self.key_type != KEY_TYPE {
+        if self.key_type != SUPPORTED_KEY_TYPE {
             return Err(Error::invalid("key_type must be RSA-HSM"));
         }
         rules::parse_rsa_bits(&self.key_bits, generate).map(drop)

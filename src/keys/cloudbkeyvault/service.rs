@@ -7,7 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::config::{CloudBkeyvaultConfig, KEY_TYPE, TYPE_NAME};
+use super::config::{CloudBkeyvaultConfig, SUPPORTED_KEY_TYPE, TYPE_NAME};
 use super::credential;
 use crate::error::{Error, Kind, Result};
 use crate::keys::cloud::{CloudKeyService, CloudServices};
@@ -101,9 +101,11 @@ impl VaultKeyClient {
         if bundle.attributes.enabled == Some(false) {
             return Err(Error::invalid(format!("{TYPE_NAME}: the key is disabled")));
         }
-        if !key.kty.eq_ignore_ascii_case(KEY_TYPE) {
+        if !key.kty.eq_ignore_ascii_case(SUPPORTED_KEY_TYPE) {
             let is: String = key.kty.chars().take(16).collect();
-            return Err(Error::invalid(format!("{TYPE_NAME}: the type of the key is {is:?}, but must be {KEY_TYPE}")));
+            return Err(Error::invalid(format!(
+                "{TYPE_NAME}: the type of the key is {is:?}, but must be {SUPPORTED_KEY_TYPE}"
+            )));
         }
         if !key.key_ops.iter().any(|operation| operation == "sign") {
             return Err(Error::invalid(format!("{TYPE_NAME}: the key_ops of the key must include sign")));
@@ -145,7 +147,7 @@ impl CloudKeyService for VaultKeyClient {
 
     async fn create_key(&self) -> Result<()> {
         let body = json!({
-            "kty": KEY_TYPE,
+            "kty": SUPPORTED_KEY_TYPE,
             "key_size": self.config.bits(),
             "key_ops": ["sign", "verify"],
             "attributes": { "enabled": true },

@@ -38,7 +38,7 @@ impl CloudKeyConfig for CloudCkmsConfig {
         if name == "algorithm" { text.to_ascii_uppercase() } else { text }
     }
 
-    fn default_of(&self, name: &str) -> String {
+    fn default_value(&self, name: &str) -> String {
         if name == "crypto_key_version" { FIRST_KEY_VERSION.to_owned() } else { String::new() }
     }
 }

@@ -136,7 +136,7 @@ impl BackendConfig {
     /// `true` if the library name in this configuration refers to another file in `now` than in `before`.
     pub(super) fn uses_changed_library(&self, before: &Devices, now: &Devices) -> bool {
         match self {
-            Self::Pkcs11(settings) => !before.libraries.is_same(&now.libraries, &settings.library),
+            Self::Pkcs11(settings) => !before.libraries.has_same_library(&now.libraries, &settings.library),
             Self::CloudAkms(_) | Self::CloudBKeyVault(_) | Self::CloudCkms(_) => false,
         }
     }

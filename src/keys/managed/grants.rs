@@ -9,10 +9,10 @@ use crate::error::Result;
 /// The lists of managed keys that mounts may use, by key name.
 pub trait ManagedKeyGrants: Send + Sync {
     /// `true` if the mount lists this key name. Called for every signature, so it must not block.
-    fn lists(&self, mount: MountId, name: &str) -> bool;
+    fn lists_key(&self, mount: MountId, name: &str) -> bool;
 
     /// The mount's path, with a trailing `/`; empty if the mount does not exist.
-    fn path(&self, mount: MountId) -> String;
+    fn mount_path(&self, mount: MountId) -> String;
 
     /// Reads from the store which mounts list this key name.
     ///

@@ -68,13 +68,13 @@ impl StoredPendingKeys {
 }
 
 impl PendingKeys for StoredPendingKeys {
-    fn begin(&self, location: &str) -> BoxFuture<'static, Result<bool>> {
+    fn record_generation(&self, location: &str) -> BoxFuture<'static, Result<bool>> {
         let this = self.clone();
         let key = document_key(location);
         async move { this.record(key).await }.boxed()
     }
 
-    fn end(&self, location: &str) -> BoxFuture<'static, ()> {
+    fn remove_record(&self, location: &str) -> BoxFuture<'static, ()> {
         let this = self.clone();
         let key = document_key(location);
         async move {

@@ -68,7 +68,7 @@ impl ManagedKeys {
     }
 
     /// Applies a changed library configuration. Reopens only the keys whose library has changed.
-    pub async fn use_libraries(&self, libraries: Libraries) {
+    pub async fn replace_libraries(&self, libraries: Libraries) {
         let _one_writer = self.lock_writes().await;
         let before = self.devices();
         let now = Arc::new(Devices { libraries, ..Devices::clone(&before) });
@@ -132,13 +132,13 @@ impl ManagedKeys {
         if in_use.is_empty() {
             return Ok(());
         }
-        let named = actor.key(false).await?;
+        let named = actor.find_key(false).await?;
         // A key without a locator was tested already: its configuration identifies exactly one key.
         let is_other = |key: &&KeyIdentity| {
             !key.locator.is_empty() && (key.public != named.public || key.locator != named.locator)
         };
         for key in in_use.iter().filter(is_other) {
-            actor.test_used_key(key.clone()).await?;
+            actor.test_key_in_use(key.clone()).await?;
         }
         Ok(())
     }
@@ -160,7 +160,7 @@ impl ManagedKeys {
     /// `false` if the key was found, so that the test signature need not wait for the cluster-wide lease of its
     /// generation. Fails if the backend rejects the PIN, because the test signature would try the PIN again.
     async fn may_need_generation(&self, actor: &SignerActor) -> Result<bool> {
-        match actor.key(false).await {
+        match actor.find_key(false).await {
             Ok(_) => Ok(false),
             Err(error) if error.kind() == Kind::BadGateway && error.text() != PIN_NOT_RETRIED => {
                 Err(Error::invalid(format!("configuration: {}", error.text())))

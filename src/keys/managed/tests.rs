@@ -43,11 +43,11 @@ impl TestGrants {
 }
 
 impl ManagedKeyGrants for TestGrants {
-    fn lists(&self, mount: MountId, name: &str) -> bool {
+    fn lists_key(&self, mount: MountId, name: &str) -> bool {
         self.lists.lock().unwrap().get(&mount.0).is_some_and(|names| names.iter().any(|listed| listed == name))
     }
 
-    fn path(&self, mount: MountId) -> String {
+    fn mount_path(&self, mount: MountId) -> String {
         format!("mount-{}/", mount.0)
     }
 
@@ -55,7 +55,7 @@ impl ManagedKeyGrants for TestGrants {
         let unchanged = self.order();
         let lists = self.lists.lock().unwrap().clone();
         let paths = lists.iter().filter(|(_, names)| names.contains(&name));
-        let paths = paths.map(|(mount, _)| self.path(MountId(*mount))).collect();
+        let paths = paths.map(|(mount, _)| self.mount_path(MountId(*mount))).collect();
         if let Some(listed) = self.meanwhile.lock().unwrap().take() {
             self.set(2, &[&listed]);
         }
@@ -127,7 +127,7 @@ async fn rewritten_key_retains_its_uuid_and_actor() {
     // The actor is reused, so dropping the previous entry does not stop it.
     let before = entry.actor().unwrap().clone();
     drop(entry);
-    let kind = before.key(false).await.unwrap_err();
+    let kind = before.find_key(false).await.unwrap_err();
     assert!(kind.text().contains("cannot be loaded"), "{kind}");
     let reopened = w.open_on_another_node().await;
     assert_eq!(reopened.read(BackendType::Pkcs11, "web").unwrap().uuid, first.uuid);
@@ -138,7 +138,7 @@ async fn rewritten_key_retains_its_uuid_and_actor() {
     w.keys.delete(BackendType::Pkcs11, "web").await.unwrap();
     assert_eq!((w.keys.names(BackendType::Pkcs11).len(), w.max_parallel("web")), (0, None));
     let since = std::time::Instant::now();
-    while !before.key(false).await.unwrap_err().text().contains("is stopping") {
+    while !before.find_key(false).await.unwrap_err().text().contains("is stopping") {
         assert!(since.elapsed() < Duration::from_secs(5));
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -215,7 +215,7 @@ async fn write_with_an_unknown_outcome_is_read_again() {
 }
 
 #[tokio::test]
-async fn other_types_and_rules_are_refused_and_nothing_is_stored() {
+async fn invalid_writes_are_refused_and_nothing_is_stored() {
     let w = registry_fixture().await;
     w.write("web", 1).await;
     let error = w.keys.write(BackendType::CloudAkms, "web", with_max_parallel(2)).await.err().unwrap();
@@ -283,7 +283,7 @@ async fn key_without_a_library_counts_an_error_when_refused() {
     let w = registry_fixture().await;
     w.write("lacking", 1).await;
     w.lists.set(1, &["lacking"]);
-    w.keys.use_libraries(Libraries::default()).await;
+    w.keys.replace_libraries(Libraries::default()).await;
     let counted = |count: u32| {
         let line = format!("{}{{key=\"lacking\",kind=\"unavailable\"}} {count}", telemetry::SIGNER_ERRORS);
         let page = telemetry::render_metrics(telemetry::Exposition::Text, &[]);

@@ -24,7 +24,7 @@ impl BackoffPause {
     }
 
     /// Returns `true` if the pause is over, and then starts the next, longer pause.
-    fn is_over(&mut self, now: Instant) -> bool {
+    fn advance_if_over(&mut self, now: Instant) -> bool {
         if now < self.until {
             return false;
         }
@@ -65,7 +65,7 @@ impl KeyBackoff {
         match &mut lock(&self.0).pause {
             None => BackoffAdmission::NoBackoff,
             Some((pause, error)) => {
-                if pause.is_over(now) {
+                if pause.advance_if_over(now) {
                     return BackoffAdmission::Retry;
                 }
                 BackoffAdmission::Refused(error.clone())
@@ -95,7 +95,7 @@ impl ReinitializationBackoff {
     pub(super) fn admit(&self, now: Instant) -> bool {
         let mut state = lock(&self.0);
         match &mut *state {
-            Some(pause) => pause.is_over(now),
+            Some(pause) => pause.advance_if_over(now),
             none => {
                 *none = Some(BackoffPause::first(now));
                 true

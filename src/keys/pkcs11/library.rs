@@ -74,7 +74,7 @@ impl Libraries {
     }
 
     /// `true` if a library name refers to the same file in both configurations, or is missing in both.
-    pub(in crate::keys) fn is_same(&self, other: &Self, name: &str) -> bool {
+    pub(in crate::keys) fn has_same_library(&self, other: &Self, name: &str) -> bool {
         match (self.get(name), other.get(name)) {
             (Ok(this), Ok(other)) => Arc::ptr_eq(&this, &other),
             (this, other) => this.is_err() && other.is_err(),

@@ -173,7 +173,7 @@ impl MechanismPlan {
 
     /// Returns the algorithm and the digest with which the local crypto library verifies a signature of `digest`;
     /// `None` if it does not support the hash.
-    pub(super) fn verifier(&self, digest: &[u8]) -> Option<(SignatureAlgorithm, Vec<u8>)> {
+    pub(super) fn verification_input(&self, digest: &[u8]) -> Option<(SignatureAlgorithm, Vec<u8>)> {
         match (self.scheme, self.kind) {
             (Pkcs1, _) => Some((SignatureAlgorithm::RsaPkcs1(self.hash.as_signature_hash()?), digest.to_vec())),
             (Pss, _) => Some((SignatureAlgorithm::RsaPss(self.hash.as_signature_hash()?), digest.to_vec())),

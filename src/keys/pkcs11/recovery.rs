@@ -107,7 +107,7 @@ pub(super) fn rule_for(cause: Pkcs11FailureCause) -> &'static RecoveryRule {
 
 impl Pkcs11FailureCause {
     /// `true` if the cause means that the token is unreachable, so that another initialization of the module may help.
-    pub(super) fn is_of_token(self) -> bool {
+    pub(super) fn is_token_unreachable(self) -> bool {
         rule_for(self).repeats > 0 && !matches!(self, Self::SessionEnded | Self::KeyMissing)
     }
 }

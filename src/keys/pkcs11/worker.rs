@@ -67,7 +67,9 @@ impl BackendSession for Pkcs11Worker {
             let rule = rule_for(failure.cause);
             let rebuilt = self.discard_scope(rule.rebuild);
             if repeated_causes.iter().filter(|cause| **cause == failure.cause).count() >= rule.repeats {
-                if is_out_of_reach && (failure.cause.is_of_token() || failure.cause == Pkcs11FailureCause::KeyMissing) {
+                if is_out_of_reach
+                    && (failure.cause.is_token_unreachable() || failure.cause == Pkcs11FailureCause::KeyMissing)
+                {
                     self.mark_unreachable(&failure);
                 }
                 return Err(failure.error);
@@ -138,7 +140,7 @@ impl Pkcs11Worker {
     /// Starts the backoff: calls fail immediately from now on, except for occasional attempts.
     fn mark_unreachable(&self, failure: &Pkcs11Failure) {
         let now = Instant::now();
-        if self.key.backoff.record_failure(now, &failure.error) && failure.cause.is_of_token() {
+        if self.key.backoff.record_failure(now, &failure.error) && failure.cause.is_token_unreachable() {
             self.key.library.reinitialization_backoff.retry_now(now);
         }
     }
@@ -165,7 +167,7 @@ impl Pkcs11Worker {
         };
         let mut reached = self.open_and_find(key);
         if retries
-            && matches!(&reached, Err(failure) if failure.cause.is_of_token())
+            && matches!(&reached, Err(failure) if failure.cause.is_token_unreachable())
             && self.key.library.reinitialization_backoff.admit(now)
         {
             self.close_session();
@@ -230,7 +232,7 @@ impl Pkcs11Worker {
     fn look_up(&self, key: Option<&PublicKey>) -> Result<Option<Pkcs11KeyPair>, Pkcs11Failure> {
         let session = self.session()?;
         let Some(located) = session.run(|raw| object::find_key(raw, &self.key.config))? else {
-            if !session.has_token()? {
+            if !session.is_token_present()? {
                 return Err(Pkcs11Failure::new(Pkcs11FailureCause::Token, "pkcs11 token: not found"));
             }
             return Ok(None);
@@ -311,7 +313,7 @@ impl Pkcs11Worker {
         let digest = plan.hash.digest(&message);
         let input = if plan.input_kind() == SigningInputKind::Message { &message[..] } else { &digest };
         let signature = self.session()?.run(|raw| plan.sign(raw, found.private, input))?;
-        let verifies = match (public.kind(), plan.verifier(&digest)) {
+        let verifies = match (public.kind(), plan.verification_input(&digest)) {
             (KeyKind::Ed25519, _) => public.verify(SignatureAlgorithm::Ed25519, &message, &signature).is_ok(),
             (_, Some((algorithm, digest))) => {
                 public.verify_digest(algorithm, &digest, &plan.encode_signature(signature)?).is_ok()
