@@ -10,11 +10,11 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use super::line::{self, LogLine};
-pub use super::line::{ACCESS_LOG_TARGET, is_enabled};
+pub use super::line::{ACCESS_LOG_TARGET, is_access_log_enabled};
 use super::meter::RouteMeter;
 use super::output::LOG_OUTPUT;
 
-/// A completed request.
+/// The data of a completed request for its access log line.
 #[derive(Clone, Copy)]
 pub struct AccessLogLine<'a> {
     /// The request id.
@@ -25,7 +25,7 @@ pub struct AccessLogLine<'a> {
     pub route: &'a RouteMeter,
     /// The mount path; empty without a mount.
     pub mount: &'a str,
-    /// The display name of the caller; empty without one.
+    /// The display name of the caller; empty if the caller has none.
     pub caller: &'a str,
     /// The address of the client.
     pub client_address: Option<IpAddr>,
@@ -42,7 +42,7 @@ impl AccessLogLine<'_> {
             static LINE: RefCell<String> = const { RefCell::new(String::new()) };
         }
         let Some(json) = line::is_access_log_json() else { return };
-        // While the thread ends, the buffer may be gone; then the line is lost.
+        // The thread-local buffer may already be dropped while the thread ends; then the line is lost.
         let _ = LINE.try_with(|text| {
             let mut text = text.borrow_mut();
             text.clear();

@@ -36,7 +36,7 @@ impl Metric {
         Self { name: "", kind, unit: Unit::Count, labels, initial_values: &[], help: "", live: false }
     }
 
-    /// Sets the unit of a duration or a point in time.
+    /// Sets the unit to seconds, for a duration or a time since the epoch.
     pub(super) const fn in_seconds(self) -> Self {
         Self { unit: Unit::Seconds, ..self }
     }

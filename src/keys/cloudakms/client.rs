@@ -162,7 +162,7 @@ impl AkmsClient {
         let signed = sign(request.map_err(Error::internal)?, &parameters.into()).map_err(Error::internal)?;
         let (instructions, _) = signed.into_parts();
         let (added, _) = instructions.into_parts();
-        let call = self.outbound.call(Method::POST, &self.url)?.header("x-amz-target", &target);
+        let call = self.outbound.request(Method::POST, &self.url)?.header("x-amz-target", &target);
         let call = added.iter().fold(call, |call, header| call.header(header.name(), header.value()));
         Ok(call.body(MEDIA_TYPE, body))
     }

@@ -96,7 +96,7 @@ impl CloudBkeyvaultConfig {
 
     pub(super) fn resource(&self) -> &str {
         match self.resource.as_str() {
-            "" => Cloud::named(&self.environment).map_or("", Cloud::vault),
+            "" => Cloud::named(&self.environment).map_or("", Cloud::default_key_store_suffix),
             resource => resource,
         }
     }

@@ -90,7 +90,7 @@ impl VaultKeyClient {
     ) -> Result<OutboundResponse> {
         let version = &self.services.settings.azure.api_version;
         let url = format!("{}{below}?api-version={version}", self.url);
-        let call = self.services.outbound.call(method, &url)?;
+        let call = self.services.outbound.request(method, &url)?;
         let call = if let Some(body) = &body { call.json(body) } else { call };
         self.tokens.send(call, tries, SERVICE_LABEL, || credential::fetch(&self.services, &self.config)).await
     }

@@ -94,7 +94,7 @@ impl CkmsKeyClient {
 
     fn request(&self, method: Method, name: &str) -> Result<OutboundRequest> {
         let base = self.services.settings.google.endpoint.trim_end_matches('/');
-        self.services.outbound.call(method, &format!("{base}/v1/{name}"))
+        self.services.outbound.request(method, &format!("{base}/v1/{name}"))
     }
 
     async fn call(&self, call: OutboundRequest) -> Result<OutboundResponse> {

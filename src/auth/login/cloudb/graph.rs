@@ -119,7 +119,7 @@ impl<'p> GraphClient<'p> {
         body: Option<&serde_json::Value>,
         tries: RetryPolicy,
     ) -> Result<OutboundResponse> {
-        let call = self.provider.services.outbound.call(method, &format!("{}{path}", self.provider.graph_url()))?;
+        let call = self.provider.services.outbound.request(method, &format!("{}{path}", self.provider.graph_url()))?;
         let call = if let Some(body) = body { call.json(body) } else { call };
         let fetch = || self.provider.token(self.provider.graph_url(), self.client_secret);
         let reply = self.tokens.send(call, tries, GRAPH_API_NAME, fetch).await?;

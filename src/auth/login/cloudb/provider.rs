@@ -89,7 +89,7 @@ impl CloudbProvider {
     /// `Forbidden` when the resource does not exist, `BadGateway` for a rejected credential, `Unavailable` otherwise.
     async fn get_url<T: DeserializeOwned>(&self, call: &'static str, url: &str) -> Result<T> {
         let begun = Instant::now();
-        let request = self.services.outbound.call(Method::GET, url)?;
+        let request = self.services.outbound.request(Method::GET, url)?;
         let fetch = || self.token(self.arm_url(), &self.config.client_secret);
         let reply = self.tokens.send(request, self.config.retry_policy, ARM_API_NAME, fetch).await;
         record_call(call, begun, result_label(&reply.as_ref().map(OutboundResponse::status).map_err(Error::kind)));
