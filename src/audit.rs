@@ -77,7 +77,7 @@ impl Audit {
         Self { devices: configured.chain(others).collect(), writers, clock }
     }
 
-    /// The configured devices.
+    /// The devices that the server's configuration declares.
     pub fn writers(&self) -> &[Arc<AuditWriter>] {
         &self.writers
     }
@@ -230,7 +230,7 @@ impl AuditRecord<'_> {
         step: AuditStep<'_>,
         until: Instant,
     ) -> Result<()> {
-        // This state remains if the future is dropped before it completes.
+        // The state remains `Failed` if this future is dropped before it completes.
         self.request_entry = RequestEntryState::Failed;
         let request_parts = audit.devices.iter().map(|device| device.render_request(request)).collect::<Vec<_>>();
         audit.send(&request_parts, request, step, until).await?;

@@ -11,7 +11,7 @@ use crate::error::Result;
 /// Longest wait for a device to accept an entry. A write that takes longer counts as hung.
 pub(super) const ENTRY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An audit device.
+/// A device that records audit entries.
 pub trait AuditDevice: Send + Sync {
     /// The name of the device in log messages.
     fn name(&self) -> &str;

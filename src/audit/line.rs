@@ -37,7 +37,7 @@ pub(super) struct EntryFormat {
     mask: Mask,
     /// `true` to record only the number of names in a LIST response.
     counts_lists: bool,
-    /// Number of this format, unique in the process, under which rendered callers are cached.
+    /// Identifies this format in the cache of rendered callers; unique in the process.
     id: usize,
 }
 
@@ -158,7 +158,7 @@ impl EntryFormat {
                 true => self.mask.write_accessor(out, segment),
                 false => write_json_text(out, segment),
             }
-            // Removes the quotes.
+            // Removes the quotes around the segment.
             out.pop();
             out.remove(start);
         }
@@ -283,8 +283,8 @@ impl EntryFormat {
             AuditData::None => {}
             AuditData::Fields(fields) => self.write_fields(object.write_name("data"), fields, exceptions),
             AuditData::Json(value) => self.mask.write_value(object.write_name("data"), value, exceptions),
-            AuditData::JsonText(text) => self.write_text(object, None, text, exceptions, by),
-            AuditData::Raw { media_type, bytes } => self.write_text(object, Some(media_type), bytes, exceptions, by),
+            AuditData::JsonText(text) => self.write_body(object, None, text, exceptions, by),
+            AuditData::Raw { media_type, bytes } => self.write_body(object, Some(media_type), bytes, exceptions, by),
             AuditData::Streamed { media_type, bytes } => object.write_object("data", |data| {
                 self.write_media_type(data, media_type, by);
                 if let Some(bytes) = bytes {
@@ -311,7 +311,7 @@ impl EntryFormat {
     }
 
     /// Renders a body: JSON member by member with hashed strings, any other type as one hash of the whole body.
-    fn write_text(
+    fn write_body(
         &self,
         object: &mut JsonObjectWriter<'_>,
         media_type: Option<&str>,

@@ -18,7 +18,7 @@ use rustix::net::{Shutdown, shutdown};
 
 use super::device::AuditSink;
 
-/// The address of a collector.
+/// The address of a log collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CollectorAddress {
     /// Host and port.

@@ -1,11 +1,11 @@
 //! An audit device that writes lines.
 //!
 //! The entries of a worker thread are collected until its other ready tasks have run, and written together. The worker
-//! writes them itself if there are other workers ([`register_worker`]) and the output is fast ([`AuditSink::has_fast_writes`])
-//! and idle. Otherwise, and for a while after a slow write, the device's thread does. An entry counts as accepted once
-//! all of its bytes are written. After [`ENTRY_TIMEOUT`] a write counts as hung, and entries are rejected until it
-//! ends. The queue is bounded; entries that do not fit wait. After a failed write the device is down until a test line
-//! of its thread succeeds.
+//! writes them itself if there are other workers ([`register_worker`]) and the output is fast
+//! ([`AuditSink::has_fast_writes`]) and idle. Otherwise, and for a while after a slow write, the device's thread writes
+//! them. An entry counts as accepted once all of its bytes are written. After [`ENTRY_TIMEOUT`] a write counts as hung,
+//! and entries are rejected until it ends. The queue is bounded; entries that do not fit wait. After a failed write the
+//! device is down until a test line of its thread succeeds.
 
 use std::cell::Cell;
 use std::io;
@@ -72,7 +72,7 @@ struct AuditQueueState {
     idle: bool,
     /// Start time of the current write. The writing thread has exclusive use of the output.
     write_started_at: Option<Instant>,
-    /// Time from which workers may perform writes themselves; `None` if they may never.
+    /// Time from which workers may perform writes themselves; `None` if the output is not known to have fast writes.
     worker_writes_from: Option<Instant>,
     health: DeviceHealth,
     reopen: bool,
@@ -204,7 +204,7 @@ impl AuditWriter {
         Ok(Arc::new(Self { settings, format, shared }))
     }
 
-    /// The settings.
+    /// The settings of the device.
     pub fn settings(&self) -> &AuditDeviceSettings {
         &self.settings
     }
@@ -222,7 +222,7 @@ impl AuditWriter {
 
     async fn write(&self, line: &[u8]) -> Result<()> {
         let (reply, guard) = loop {
-            // Created before the check, so that no notification is missed.
+            // The future is created before the queue is checked, so that no notification is missed.
             let space_freed = self.shared.queue.space_freed.notified();
             match self.shared.enqueue(line)? {
                 Some(queued) => break queued,

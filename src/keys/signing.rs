@@ -127,7 +127,7 @@ impl SigningKey {
 
 /// A mount's record of a managed key. Contains no key material.
 pub struct ManagedKey {
-    /// The mount that signs with it.
+    /// The mount that signs with the key.
     pub mount: MountId,
     /// The key's UUID, which never changes.
     pub uuid: String,
@@ -135,12 +135,12 @@ pub struct ManagedKey {
     pub name: String,
     /// The public key when the mount started to use the key.
     pub public: PublicKey,
-    /// The permanent identifier at its backend (see [`KeyIdentity`]). With it, another key that later gets the same
-    /// name is not used instead.
+    /// The permanent identifier of the key at its backend (see [`KeyIdentity`]). It prevents that another key with the
+    /// same name is used later.
     pub locator: String,
 }
 
-/// A pending signature.
+/// A signature that was requested and resolves later.
 pub type SignatureFuture = BoxFuture<'static, Result<Vec<u8>>>;
 
 impl ManagedKey {

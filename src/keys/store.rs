@@ -13,10 +13,10 @@ pub const MANAGED_KEY_DOCUMENT_KIND: &str = "managed-key";
 /// The store of the managed-key registry. All errors are `Unavailable`, `Busy`, or `Conflict` (the version of a
 /// document changed).
 pub trait KeyStore: Send + Sync {
-    /// Commits a unit durably: all of its writes or none.
+    /// Commits a unit of writes durably: all of them or none.
     fn commit(&self, unit: Vec<DocumentWrite>) -> BoxFuture<'static, Result<()>>;
 
-    /// All system documents of one kind.
+    /// Reads all system documents of one kind.
     fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>>;
 }
 

@@ -48,7 +48,7 @@ const TEST_HASHES: [(TestHash, &str, usize, &[u8]); 9] = [
 const MAX_QUOTED_CHARACTERS: usize = 64;
 
 impl TestHash {
-    /// All hashes.
+    /// All hash functions that a test signature may use.
     pub fn all() -> impl Iterator<Item = Self> {
         TEST_HASHES.iter().map(|row| row.0)
     }

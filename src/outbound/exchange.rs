@@ -1,8 +1,8 @@
 //! An HTTP request and its response, with retries.
 //!
-//! Attempts are limited in time, responses in size. Connection failures and temporary errors are retried as often as
-//! the caller's [`RetryPolicy`] permits. The body of an error response is not passed on, because it may repeat secrets
-//! of the request; only its short error code is logged, at debug level.
+//! The time of an attempt and the size of a response are limited. Connection failures and temporary errors are retried
+//! as often as the caller's [`RetryPolicy`] permits. The body of an error response is not passed on, because it may
+//! repeat secrets of the request; only its short error code is logged, at debug level.
 
 use std::time::Duration;
 

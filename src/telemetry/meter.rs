@@ -1,4 +1,4 @@
-//! The access metrics of a route.
+//! The request metrics of a route: counters, durations and exemplars.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -12,7 +12,7 @@ use super::mount_meter::{MountMeter, NO_MOUNT};
 use super::response_counters::ResponseCounters;
 use super::trace_context::TraceContext;
 
-/// The access metrics of a route.
+/// The request metrics of a route: counters, durations and exemplars.
 pub struct RouteMeter {
     /// Number of the route, unique in the process.
     number: usize,

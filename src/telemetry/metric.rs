@@ -1,4 +1,4 @@
-//! A metric of the catalogue, the constructors of each type, and the macro of the declarations.
+//! The type of a metric in the catalogue, the constructors for each kind of metric, and the macro that declares them.
 
 use metrics::Unit;
 

@@ -228,7 +228,7 @@ mod tests {
             PIPE.push(&line);
         }
         assert!(started.elapsed() < Duration::from_secs(5), "a worker waited for a pipe without a reader");
-        // The first event waits only briefly, and the next ones not at all.
+        // Only the first of these events waits, and only briefly; the others do not wait at all.
         (0..20).for_each(|_| PIPE.write(b"unread\n"));
         assert!(started.elapsed() < Duration::from_secs(5), "an event waited for a pipe without a reader");
         drop(unread);

@@ -7,6 +7,6 @@ pub struct Series {
     pub metric: &'static str,
     /// The label values, in the order of the catalogue.
     pub labels: Vec<String>,
-    /// The value.
+    /// The current value of the series.
     pub value: f64,
 }

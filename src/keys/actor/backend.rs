@@ -61,7 +61,7 @@ pub enum BackendResponse {
 pub enum KeyBackend {
     /// Each session has its own thread.
     Blocking(Arc<dyn BlockingBackend>),
-    /// Calls are futures.
+    /// Each call is a future, which a task of the async runtime runs.
     Async(Arc<dyn AsyncBackend>),
 }
 

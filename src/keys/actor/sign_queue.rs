@@ -17,7 +17,7 @@ use super::priority_queues::{JobPriority, PriorityQueues, SigningJob};
 use crate::error::{Error, Kind, Result};
 use crate::fair_queue::{CallerId, DisplacedJobs, QueueCaller};
 
-/// Longest wait of an idle thread for a job. After it, the thread lets its session release resources.
+/// Longest wait of an idle thread for a job. After this time, the thread lets its session release resources.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The limits of a key's actor.
@@ -52,7 +52,7 @@ pub(super) struct SignQueue {
 
 struct SignQueueState {
     backend: KeyBackend,
-    /// Incremented by each `configure`.
+    /// Version of the configuration, incremented by each `configure`.
     version: u64,
     max_parallel: usize,
     waiting: PriorityQueues,

@@ -13,14 +13,14 @@ use crate::error::{Error, Result};
 use crate::keys::cloud::GoogleSettings;
 use crate::secret::Secret;
 
-/// Maximum file size, in bytes.
+/// Maximum size of a credential file, in bytes.
 const MAX_CREDENTIAL_FILE_BYTES: u64 = 64 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CredentialFile {
-    /// Named by the server's environment.
+    /// The file that the server's environment names.
     FromEnvironment(PathBuf),
-    /// In the credentials folder.
+    /// A file in the credentials folder.
     InFolder {
         folder: PathBuf,
         /// The path relative to the folder; it has no `..` or other special components.

@@ -102,7 +102,7 @@ impl CkmsKeyClient {
         self.tokens.send(call, RetryPolicy::FOUR_ATTEMPTS, SERVICE_LABEL, fetch).await
     }
 
-    /// Looks the configured version up; `None` when the key does not exist.
+    /// Looks up the configured version of the key; `None` when the key does not exist.
     async fn find_version(&self) -> Result<Option<CkmsKeyVersion>> {
         let reply = self.call(self.request(Method::GET, &self.version)?).await?;
         match reply.status() {
@@ -123,7 +123,7 @@ impl CkmsKeyClient {
         }
     }
 
-    /// Checks that a version matches the configuration and is enabled.
+    /// Checks that a key version matches the configuration and is enabled.
     fn check_version(&self, version: &CkmsKeyVersion) -> Result<()> {
         if version.algorithm != self.algorithm.name {
             let is: String = version.algorithm.chars().take(64).collect();

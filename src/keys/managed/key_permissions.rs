@@ -1,4 +1,4 @@
-//! Settings that all managed keys share.
+//! Permissions that managed keys of all types have.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ resource! {
         flag allow_store_key;
         /// `true` if mounts that do not list the key may use it.
         flag any_mount;
-        /// The allowed uses of the key.
+        /// The operations for which the key may be used.
         value usages: ManagedKeyUsages;
     }
 }

@@ -164,7 +164,7 @@ async fn concurrent_write_of_another_node_is_not_overwritten() {
     assert_eq!(w.max_parallel("web"), Some(1));
     w.keys.reload().await.unwrap();
     assert_eq!(w.max_parallel("web"), Some(8));
-    // Unchanged entries are reused.
+    // A reload reuses the entries that have not changed.
     let entry = w.keys.view().by_name("web").unwrap().clone();
     w.keys.reload().await.unwrap();
     assert!(Arc::ptr_eq(&entry, w.keys.view().by_name("web").unwrap()));

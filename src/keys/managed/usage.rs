@@ -1,4 +1,4 @@
-//! Allowed uses of managed keys.
+//! The operations for which managed keys may be used.
 
 use std::collections::BTreeSet;
 

@@ -35,7 +35,7 @@ impl ManagedKeyEntry {
         });
         if let Err(error) = &actor {
             tracing::error!(key = record.name, "a managed key cannot be used: {error}");
-            // Registered before the first failure: a counter that starts at 1 shows no increase.
+            // The counter is registered before the first failure, because a counter that starts at 1 shows no increase.
             unavailable_counter(&record.name).increment(0);
         }
         let exported = telemetry::ExportedKey::new(&record.name);

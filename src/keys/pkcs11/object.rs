@@ -15,7 +15,7 @@ use crate::x509::writer::{OCTET_STRING, OID, SEQUENCE, build};
 const MIN_RSA_BITS: u32 = 2048;
 const USUAL_EXPONENT: [u8; 3] = [1, 0, 1];
 
-/// A key on this token. The handle is valid only in the session that found it.
+/// A key pair on a token. The handle of the private key is valid only in the session that found it.
 pub(super) struct Pkcs11KeyPair {
     pub(super) private: ObjectHandle,
     pub(super) public: PublicKey,
@@ -82,7 +82,7 @@ pub(super) fn find_key(session: &Session, config: &Pkcs11Config) -> Result<Optio
     Ok(Some(LocatedKey { private, public, attributes }))
 }
 
-/// Rejects short RSA keys.
+/// Rejects RSA keys that are too short.
 ///
 /// # Errors
 /// `Invalid` below 2048 bits.

@@ -129,7 +129,7 @@ impl Pkcs11SealDevice {
     }
 }
 
-/// Repeats `work` in another session, according to the table of recovery actions.
+/// Runs `work` in a session, and repeats it in another session as `RECOVERY_RULES` specify.
 fn run_with_recovery<T>(
     key: &Pkcs11Key,
     work: impl Fn(&RawSession, &Pkcs11Config) -> Result<T, Pkcs11Failure>,

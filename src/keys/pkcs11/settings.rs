@@ -17,7 +17,7 @@ const GENERATED_CURVES: [(&str, Curve); 3] = [("P256", Curve::P256), ("P384", Cu
 /// Sizes of generated RSA keys, in bits.
 const GENERATED_RSA_BITS: [u32; 3] = [2048, 3072, 4096];
 
-/// Maximum number of sessions of one key.
+/// Maximum value of `max_parallel`, the number of concurrent sessions of one key.
 const MAX_PARALLEL: i64 = 1024;
 
 const MAX_MECHANISM_DIGITS: usize = 8;

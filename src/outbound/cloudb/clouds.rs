@@ -1,7 +1,7 @@
 //! The clouds of Microsoft Azure, with the addresses of their services.
 
 pub(crate) struct Cloud {
-    /// The name; compared case-insensitively.
+    /// The name of the cloud; compared case-insensitively.
     pub(crate) name: &'static str,
     /// Base URL of the directory, which signs identity tokens and issues access tokens.
     pub(crate) authority: &'static str,

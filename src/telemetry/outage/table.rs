@@ -67,8 +67,8 @@ impl OutageTable {
         outages.entry(what.to_owned()).or_insert_with(Outage::new).record(now).then_some(kind)
     }
 
-    /// Ends the outages that are over, and returns them. Each stays in the table until a new failure would not count as
-    /// recurring.
+    /// Ends the outages that are over, and returns them. An ended outage stays in the table until a new failure would
+    /// not count as a recurrence.
     fn take_ended(&self, now: Instant) -> Vec<(String, EndedOutage)> {
         if !self.has_outages.load(Ordering::Relaxed) {
             return Vec::new();

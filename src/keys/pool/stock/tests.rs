@@ -22,12 +22,12 @@ fn generate_cheap_key(_: KeySpec) -> Result<PrivateKey> {
     PrivateKey::generate(KeySpec::new("ec", 256)?)
 }
 
-/// A pool without threads, in a process without requests.
+/// Returns a pool without threads that sees no requests, so that it may fill its stock.
 fn idle_pool() -> KeyPool {
     KeyPool::without_threads(|| LONG_IDLE_TIME)
 }
 
-/// Number of ready keys of 2048, 3072 and 4096 bits.
+/// Returns the numbers of ready keys of 2048, 3072 and 4096 bits.
 fn ready_keys(pool: &KeyPool) -> [usize; 3] {
     pool.0.0.lock().stock.0.each_ref().map(|size_stock| size_stock.ready.len())
 }
@@ -119,7 +119,7 @@ fn start_stepped_threads(pool: &KeyPool) -> (mpsc::Receiver<KeySpec>, Vec<mpsc::
     pool.start_threads(move |spec| {
         let (waits, made) = &*shared;
         let n = made.fetch_add(1, Ordering::SeqCst);
-        // The test may have ended.
+        // Sending fails if the test has ended.
         let _ = begin.send(spec);
         let wait = waits.get(n).ok_or_else(|| Error::internal("the test expects at most four keys"))?;
         wait.lock().unwrap().recv().map_err(Error::internal)?;
@@ -258,7 +258,7 @@ fn last_handle_drops_the_stock_during_generation() {
     assert_eq!(queue.lock().stock.0[0].ready.len(), 0, "the key that came late");
 }
 
-/// Keys have no `Debug`, so they cannot be logged, and none is handed out twice.
+/// No key is handed out twice. Keys have no `Debug`, so that they cannot be logged.
 #[test]
 fn stocked_keys_have_their_size_and_are_distinct() {
     let pool = idle_pool();
