@@ -53,7 +53,7 @@ pub struct Audit {
 }
 
 /// Records the entries of one request, in their order.
-pub struct AuditRecord<'a> {
+pub struct AuditRecorder<'a> {
     /// `None` if there are no devices.
     audit: Option<&'a Audit>,
     request_entry: RequestEntryState,
@@ -93,8 +93,11 @@ impl Audit {
     }
 
     /// Returns the recorder for the entries of a new request.
-    pub fn record(&self) -> AuditRecord<'_> {
-        AuditRecord { audit: (!self.devices.is_empty()).then_some(self), request_entry: RequestEntryState::NotRecorded }
+    pub fn recorder(&self) -> AuditRecorder<'_> {
+        AuditRecorder {
+            audit: (!self.devices.is_empty()).then_some(self),
+            request_entry: RequestEntryState::NotRecorded,
+        }
     }
 
     /// Sends an entry to every device, and succeeds if one accepts it. The future is boxed, so that the futures of
@@ -176,7 +179,7 @@ async fn record_on_device(
     false
 }
 
-impl AuditRecord<'_> {
+impl AuditRecorder<'_> {
     /// `true` if there are devices; otherwise callers need not collect data for entries.
     pub fn is_enabled(&self) -> bool {
         self.audit.is_some()
@@ -205,7 +208,7 @@ impl AuditRecord<'_> {
     /// If the request has no first entry yet, records an intent or a refusal before the outcome.
     ///
     /// # Errors
-    /// As [`AuditRecord::record_intent`].
+    /// As [`AuditRecorder::record_intent`].
     pub async fn record_outcome(
         &mut self,
         request: &AuditRequest<'_>,
@@ -273,7 +276,7 @@ mod tests {
         let device = Arc::new(HungDevice::default());
         let audit = Audit::new(Vec::new(), vec![device.clone()], Clock::system());
         let until = Instant::now() + Duration::from_millis(20);
-        let recorded = audit.record().record_intent(|| Some(request()), until).await;
+        let recorded = audit.recorder().record_intent(|| Some(request()), until).await;
         assert_eq!(recorded.unwrap_err().kind(), Kind::Unavailable);
         assert_eq!(device.0.load(Ordering::Relaxed), 1);
     }
@@ -281,11 +284,11 @@ mod tests {
     #[test]
     fn audit_without_devices_does_no_work() {
         let audit = Audit::new(Vec::new(), Vec::new(), Clock::system());
-        let mut record = audit.record();
+        let mut record = audit.recorder();
         assert!(!record.is_enabled());
         let work = record.record_intent(|| panic!("a request is looked at"), Instant::now());
         assert!(work.now_or_never().is_some_and(|intent| intent.is_ok()));
-        assert!(size_of::<AuditRecord<'_>>() <= 4 * size_of::<usize>());
+        assert!(size_of::<AuditRecorder<'_>>() <= 4 * size_of::<usize>());
     }
     struct TestDevice {
         down: bool,
@@ -328,7 +331,7 @@ mod tests {
     async fn is_recorded(devices: Vec<Arc<dyn AuditDevice>>) -> bool {
         let audit = Audit::new(Vec::new(), devices, Clock::system());
         let until = Instant::now() + Duration::from_secs(20);
-        audit.record().record_intent(|| Some(request()), until).await.is_ok()
+        audit.recorder().record_intent(|| Some(request()), until).await.is_ok()
     }
 
     #[tokio::test]

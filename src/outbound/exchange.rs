@@ -99,14 +99,14 @@ impl OutboundRequest {
             let text = format!("{service}: answered with status {}", reply.status());
             is_temporary(reply.status()).then(|| Error::new(Kind::Unavailable, text))
         };
-        self.send_while(retries, service, temporary_error).await
+        self.send_retrying(retries, service, temporary_error).await
     }
 
     /// As [`OutboundRequest::send`], but `temporary_error` decides which responses are retried: it returns their error.
     ///
     /// # Errors
     /// `Unavailable` when the last attempt got no response; that of `temporary_error`.
-    pub(crate) async fn send_while(
+    pub(crate) async fn send_retrying(
         &self,
         retries: RetryPolicy,
         service: &str,
@@ -175,7 +175,7 @@ impl OutboundResponse {
 
     /// Returns the error code for the log at debug level; empty if there is none. It is the `error` of an OAuth server
     /// (RFC 6749, 5.2), or its `code` or `status` in other APIs. Anything but a short word of letters is discarded.
-    pub(crate) fn reason(&self) -> String {
+    pub(crate) fn error_code(&self) -> String {
         let body: Value = self.read("").unwrap_or_default();
         let error = &body["error"];
         let is_word = |text: &&str| {
@@ -257,10 +257,10 @@ mod tests {
             ("[]", ""),
             ("", ""),
         ] {
-            assert_eq!(OutboundResponse::new(400, body).reason(), reason, "{body}");
+            assert_eq!(OutboundResponse::new(400, body).error_code(), reason, "{body}");
         }
         let long = format!(r#"{{"error": "{}"}}"#, "a".repeat(MAX_ERROR_CODE_BYTES + 1));
-        assert_eq!(OutboundResponse::new(400, long).reason(), "");
+        assert_eq!(OutboundResponse::new(400, long).error_code(), "");
     }
 
     #[tokio::test]

@@ -47,7 +47,7 @@ impl AccessToken {
     pub(crate) fn read(reply: &OutboundResponse, service: &str) -> Result<Self> {
         let status = reply.status();
         if status != 200 {
-            tracing::debug!(status, reason = reply.reason(), "the service refused to issue an access token");
+            tracing::debug!(status, reason = reply.error_code(), "the service refused to issue an access token");
             let text = format!("{service} refused the service's credential (status {status})");
             return Err(Error::new(Kind::BadGateway, text));
         }

@@ -147,7 +147,7 @@ async fn request_certificate(shared: &ServerState, settings: &TlsRenewal) -> Res
     let path = format!("{}issue/{}", mount.path, settings.role);
     let addresses: Vec<String> = settings.addresses.iter().map(ToString::to_string).collect();
     let requested = json!({ "alt_names": settings.hosts, "ip_sans": addresses });
-    let mut record = shared.audit.record();
+    let mut record = shared.audit.recorder();
     let until = Instant::now() + AUDIT_TIMEOUT;
     record.record_intent(|| Some(audit_request(&id, &path, &mount, &requested)), until).await?;
     let issued = issue(shared, &mount, settings, &path, addresses).await;

@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use super::render;
 use super::render::RenderedResponse;
-use crate::audit::{self, AuditData, AuditOutcome, AuditRecord, AuditRefusal, AuditRequest, AuditResponse};
+use crate::audit::{self, AuditData, AuditOutcome, AuditRecorder, AuditRefusal, AuditRequest, AuditResponse};
 use crate::http::address::caller_address;
 use crate::http::request_id::RequestId;
 use crate::http::state::ServerState;
@@ -23,7 +23,7 @@ use crate::secret::Secret;
 use crate::telemetry::TraceContext;
 
 pub(super) struct ProjectsRequestAudit<'a> {
-    record: AuditRecord<'a>,
+    record: AuditRecorder<'a>,
     fields: Option<Box<ProjectsAuditFields<'a>>>,
     deadline: Instant,
 }
@@ -49,7 +49,7 @@ impl<'a> ProjectsRequestAudit<'a> {
         id: &'a RequestId,
         trace: Option<TraceContext>,
     ) -> Self {
-        let record = shared.audit.record();
+        let record = shared.audit.recorder();
         let fields = record.is_enabled().then(|| {
             let operation = operation_name(request.method());
             let address = caller_address(request, &shared.settings.trusted_proxies).ok().flatten();

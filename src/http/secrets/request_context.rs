@@ -13,7 +13,7 @@ use super::request::ParsedRequest;
 use super::target::ResolvedRoute;
 use super::warnings::FieldWarnings;
 use super::{EntryPoint, PUBLIC_NOT_FOUND, log_error};
-use crate::audit::AuditRecord;
+use crate::audit::AuditRecorder;
 use crate::error::{Error, Kind, Result};
 use crate::http::access::AccessLogEntry;
 use crate::http::address::caller_address;
@@ -34,7 +34,7 @@ pub(super) struct RequestContext<'a> {
     pub(super) quota: Option<QuotaResult>,
     /// The methods that the path supports, if the requested one is not among them.
     pub(super) allowed_methods: Option<String>,
-    record: AuditRecord<'a>,
+    record: AuditRecorder<'a>,
     /// Data of the audit record; `None` when no audit device is enabled.
     pub(super) audit_fields: Option<Box<AuditFields>>,
     /// The time at which the request is aborted.
@@ -49,7 +49,7 @@ impl<'a> RequestContext<'a> {
         raw_path: &'a str,
         log_entry: AccessLogEntry,
     ) -> Self {
-        let record = state.audit.record();
+        let record = state.audit.recorder();
         let audit_fields = record.is_enabled().then(|| {
             let address = caller_address(request, &state.settings.trusted_proxies);
             Box::new(AuditFields::of_address(address.ok().flatten()))

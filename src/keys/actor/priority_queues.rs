@@ -134,7 +134,7 @@ impl PriorityQueues {
     }
 
     /// `true` if a job with this wait ends within `call_timeout` and waits for at most half of it.
-    pub(super) fn is_in_time(&self, wait: Duration, call_timeout: Duration) -> bool {
+    pub(super) fn starts_in_time(&self, wait: Duration, call_timeout: Duration) -> bool {
         wait <= call_timeout / 2 && wait + self.call_estimate <= call_timeout
     }
 
@@ -289,8 +289,8 @@ mod tests {
         assert_eq!(queues.call_estimate, LONG_TIMEOUT / 2);
         assert_eq!(queues.expected_wait(First, 0, 3, 4, LONG_TIMEOUT), Duration::ZERO);
         assert!(
-            queues.is_in_time(Duration::ZERO, LONG_TIMEOUT)
-                && !queues.is_in_time(LONG_TIMEOUT / 2 + MAX_FIRST_ESTIMATE, LONG_TIMEOUT)
+            queues.starts_in_time(Duration::ZERO, LONG_TIMEOUT)
+                && !queues.starts_in_time(LONG_TIMEOUT / 2 + MAX_FIRST_ESTIMATE, LONG_TIMEOUT)
         );
         let (fresh, _fresh_receiver) = job(First, LONG_TIMEOUT);
         assert!(!queues.is_expired(&fresh));

@@ -160,7 +160,7 @@ impl SignQueue {
         let max_calls = state.max_calls_of(priority);
         let min_elapsed = state.min_elapsed(priority, now);
         let wait = state.waiting.expected_wait(priority, caller_id, running, max_calls, min_elapsed);
-        if state.waiting.is_in_time(wait, self.limits.call_timeout) { Ok(()) } else { Err(self.full_error()) }
+        if state.waiting.starts_in_time(wait, self.limits.call_timeout) { Ok(()) } else { Err(self.full_error()) }
     }
 
     fn full_error(&self) -> Error {

@@ -142,7 +142,7 @@ impl AkmsClient {
         let is_busy = |reply: &OutboundResponse| {
             Some(parse_failure(reply).error).filter(|error| error.kind() == Kind::Unavailable)
         };
-        call.send_while(tries, SERVICE_LABEL, is_busy).await
+        call.send_retrying(tries, SERVICE_LABEL, is_busy).await
     }
 
     fn sign_request(&self, credentials: &Credentials, operation: &str, body: String) -> Result<OutboundRequest> {

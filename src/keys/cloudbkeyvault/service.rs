@@ -189,7 +189,7 @@ fn jws_algorithm(algorithm: SignatureAlgorithm) -> Option<&'static str> {
 /// Returns the error for a response with an error status. The message of the vault is not passed on.
 fn rejection_error(reply: &OutboundResponse) -> Error {
     let status = reply.status();
-    tracing::debug!(status, reason = reply.reason(), "a call of the key store failed");
+    tracing::debug!(status, reason = reply.error_code(), "a call of the key store failed");
     let refusal: Option<VaultErrorResponse> = reply.read(SERVICE_LABEL).ok();
     let code = refusal.as_ref().map_or("", |refusal| {
         refusal.error.innererror.as_ref().map_or(refusal.error.code.as_str(), |inner| inner.code.as_str())

@@ -249,7 +249,7 @@ fn invalid_response(why: &str) -> Error {
 /// Returns the error for a response with an error status. The message of the service is not passed on.
 fn rejection_error(reply: &OutboundResponse) -> Error {
     let status = reply.status();
-    tracing::debug!(status, reason = reply.reason(), "a call of the key service failed");
+    tracing::debug!(status, reason = reply.error_code(), "a call of the key service failed");
     let refusal: Option<CkmsErrorResponse> = reply.read(SERVICE_LABEL).ok();
     let text = match (status, refusal.as_ref().map_or("", |refusal| refusal.error.status.as_str())) {
         (401 | 403, _) => "the key service rejected the credential of this server".to_owned(),

@@ -127,7 +127,7 @@ impl<'p> GraphClient<'p> {
         if matches!(status, 200 | 201 | 204) {
             return Ok(reply);
         }
-        tracing::debug!(status, reason = reply.reason(), "the directory rejected a request for an application");
+        tracing::debug!(status, reason = reply.error_code(), "the directory rejected a request for an application");
         Err(match status {
             401 | 403 => Error::new(Kind::BadGateway, format!("{GRAPH_API_NAME}: refused the service's credential")),
             404 => {

@@ -97,7 +97,7 @@ impl CloudbProvider {
         match reply.status() {
             200 => reply.read(ARM_API_NAME).map_err(|error| invalid_response(error.text())),
             status => {
-                tracing::debug!(call, status, reason = reply.reason(), "the provider refused a call");
+                tracing::debug!(call, status, reason = reply.error_code(), "the provider refused a call");
                 Err(rejected_call(status))
             }
         }

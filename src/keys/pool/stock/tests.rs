@@ -275,11 +275,11 @@ fn stocked_keys_have_their_size_and_are_distinct() {
 /// Returns the first prime of an RSA key as the crypto library stores it: as 64-bit words, least significant first. The
 /// words are complemented, so that the search does not find this copy.
 #[cfg(target_os = "linux")]
-fn hidden_prime(key: &PrivateKey) -> Vec<u64> {
+fn complemented_prime(key: &PrivateKey) -> Vec<u64> {
     let (_, der) = key.to_traditional_form().unwrap();
-    let mut rest = after_header(der.expose());
+    let mut rest = der_contents(der.expose());
     let mut number = || {
-        let body = after_header(rest);
+        let body = der_contents(rest);
         let length = match rest[1] {
             0x81 => usize::from(rest[2]),
             0x82 => usize::from(rest[2]) << 8 | usize::from(rest[3]),
@@ -296,7 +296,7 @@ fn hidden_prime(key: &PrivateKey) -> Vec<u64> {
 
 /// A DER value without its tag and length.
 #[cfg(target_os = "linux")]
-fn after_header(der: &[u8]) -> &[u8] {
+fn der_contents(der: &[u8]) -> &[u8] {
     &der[if der[1] < 0x80 { 2 } else { 2 + usize::from(der[1] & 0x7F) }..]
 }
 
@@ -344,7 +344,7 @@ fn unused_stock_keys_are_zeroized() {
     pool.start_threads(PrivateKey::generate);
     pool.resize_stock(sizes(1, 0, 0));
     assert!(eventually(|| ready_keys(&pool) == [1, 0, 0]));
-    let hidden = hidden_prime(&pool.0.0.lock().stock.0[0].ready[0]);
+    let hidden = complemented_prime(&pool.0.0.lock().stock.0[0].ready[0]);
     assert_eq!(hidden.len(), 16);
     assert!(count_copies_in_memory(&hidden) > 0, "it is looked for in a form that it does not have");
     pool.resize_stock(StockSizes::default());
