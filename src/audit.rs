@@ -169,7 +169,7 @@ async fn record_on_device(
         Ok(Err(_)) => "the audit device panicked".to_owned(),
         Err(_) => "the audit device did not answer in time".to_owned(),
     };
-    if !device.note_missed() {
+    if !device.record_missed_entry() {
         return false;
     }
     let what = format!("audit device {}", device.name());
@@ -261,7 +261,7 @@ mod tests {
             pending().boxed()
         }
 
-        fn note_missed(&self) -> bool {
+        fn record_missed_entry(&self) -> bool {
             self.0.fetch_add(1, Ordering::Relaxed);
             true
         }

@@ -26,8 +26,9 @@ pub trait AuditDevice: Send + Sync {
     /// still write the entry afterwards.
     fn record<'e>(&'e self, request_part: &'e [u8], entry: &'e AuditEntry<'e>) -> BoxFuture<'e, Result<()>>;
 
-    /// Notes that an entry was not accepted. Returns `true` if the caller must log this, because the device has not.
-    fn note_missed(&self) -> bool {
+    /// Records that the device did not accept an entry. Returns `true` if the caller must log this, because the device
+    /// has not.
+    fn record_missed_entry(&self) -> bool {
         true
     }
 

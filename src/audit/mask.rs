@@ -20,7 +20,7 @@ use sha2::Sha256;
 use crate::fields::Fields;
 
 /// Longest member name that is not hashed, in bytes.
-const MAX_NAME_BYTES: usize = 256;
+const MAX_PLAIN_NAME_BYTES: usize = 256;
 /// Limit for the rendered form of a request body: `BASE_OUTPUT_BYTES` bytes plus `MAX_EXPANSION_FACTOR` bytes per byte
 /// sent. It is needed because the hash of a short text is much longer than the text.
 const BASE_OUTPUT_BYTES: usize = 4 * 1024;
@@ -120,7 +120,7 @@ impl Mask {
     pub(super) fn write_value(&self, out: &mut Vec<u8>, value: &Value, exceptions: MaskExceptions<'_>) {
         // The cache compares JSON texts, so a parsed value cannot use it. Deserializing from a parsed value cannot
         // fail.
-        let _ = self.node(out, MaskExceptions { repeats: false, ..exceptions }).deserialize(value);
+        let _ = self.root_node(out, MaskExceptions { repeats: false, ..exceptions }).deserialize(value);
     }
 
     /// Writes JSON that is given as text. Writes nothing if it is invalid or takes too much space.
@@ -132,7 +132,7 @@ impl Mask {
     ) -> Result<(), serde_json::Error> {
         let start = out.len();
         let mut reader = serde_json::Deserializer::from_slice(text);
-        let read = self.node(out, exceptions).deserialize(&mut reader).and_then(|()| reader.end());
+        let read = self.root_node(out, exceptions).deserialize(&mut reader).and_then(|()| reader.end());
         read.inspect_err(|_| out.truncate(start))
     }
 
@@ -144,7 +144,7 @@ impl Mask {
         exceptions: MaskExceptions<'_>,
     ) -> Result<(), serde_json::Error> {
         let start = out.len();
-        self.node(out, exceptions).write_fields(fields).inspect_err(|_| out.truncate(start))
+        self.root_node(out, exceptions).write_fields(fields).inspect_err(|_| out.truncate(start))
     }
 
     /// Replaces quoted parts of a server message with their hashes, because they may come from the caller.
@@ -216,13 +216,13 @@ impl Mask {
         Ok(())
     }
 
-    fn node<'n>(&'n self, out: &'n mut Vec<u8>, exceptions: MaskExceptions<'n>) -> MaskingNode<'n> {
+    fn root_node<'n>(&'n self, out: &'n mut Vec<u8>, exceptions: MaskExceptions<'n>) -> MaskingNode<'n> {
         let end = exceptions.max_bytes.map_or(usize::MAX, |max_bytes| out.len() + max_bytes);
         MaskingNode { mask: self, out, exceptions, end, clear: self.raw, counted: false, secret: false }
     }
 
     fn push_name(&self, out: &mut Vec<u8>, name: &str) {
-        if name.len() <= MAX_NAME_BYTES { write_json_text(out, name) } else { self.write_text(out, name) }
+        if name.len() <= MAX_PLAIN_NAME_BYTES { write_json_text(out, name) } else { self.write_text(out, name) }
     }
 
     fn push_hash(&self, out: &mut Vec<u8>, text: &[u8]) {
@@ -275,7 +275,7 @@ impl MaskingNode<'_> {
         self.secret && !self.clear
     }
 
-    fn child(&mut self) -> MaskingNode<'_> {
+    fn child_node(&mut self) -> MaskingNode<'_> {
         let Self { mask, ref mut out, exceptions, end, clear, secret, .. } = *self;
         // `counts_lists` and `repeats` apply to the top-level members of a response, not to nested members.
         let exceptions = MaskExceptions { counts_lists: false, repeats: false, ..exceptions };
@@ -293,7 +293,7 @@ impl MaskingNode<'_> {
             if n > 0 {
                 self.out.push(b',');
             }
-            self.child().write_member_name(name).deserialize(value)?;
+            self.child_node().write_member_name(name).deserialize(value)?;
             self.check_length()?;
         }
         self.out.push(b'}');
@@ -399,7 +399,7 @@ impl<'de> Visitor<'de> for MaskingNode<'_> {
         }
         self.out.push(b'[');
         let mut end = self.out.len();
-        while items.next_element_seed(self.child())?.is_some() {
+        while items.next_element_seed(self.child_node())?.is_some() {
             self.check_length()?;
             end = self.out.len();
             self.out.push(b',');
@@ -421,7 +421,7 @@ impl<'de> Visitor<'de> for MaskingNode<'_> {
         let mut end = self.out.len();
         let MaskExceptions { counts_lists, repeats, .. } = self.exceptions;
         while let Some(MemberName(name)) = members.next_key()? {
-            let mut member = self.child();
+            let mut member = self.child_node();
             member.exceptions.counts_lists = counts_lists;
             if repeats {
                 let value: &RawValue = members.next_value()?;
@@ -576,7 +576,7 @@ mod tests {
 
     #[test]
     fn mask_hashes_long_names_and_writes_nothing_for_bad_json() {
-        let long = "n".repeat(MAX_NAME_BYTES + 1);
+        let long = "n".repeat(MAX_PLAIN_NAME_BYTES + 1);
         let hashed = mask().hash(long.as_bytes());
         assert_eq!(mask_value(&json!({ long: 1 }), MaskExceptions::default()), json!({ hashed: 1 }));
         let mut out = b"before".to_vec();

@@ -105,10 +105,10 @@ fn write_until(stream: &mut dyn SinkStream, mut lines: &[u8], until: Instant) ->
 /// Fails if the peer has closed the connection. The connection counts as open if the peer still sends data after a few
 /// reads.
 fn check_open(stream: &mut dyn SinkStream) -> io::Result<()> {
-    const READS: usize = 16;
+    const MAX_READS: usize = 16;
     ioctl_fionbio(&*stream, true)?;
     let mut discarded = [0; 4096];
-    let end = (0..READS).map(|_| stream.read(&mut discarded)).find(|end| !matches!(end, Ok(1..)));
+    let end = (0..MAX_READS).map(|_| stream.read(&mut discarded)).find(|end| !matches!(end, Ok(1..)));
     ioctl_fionbio(&*stream, false)?;
     match end {
         None => Ok(()),

@@ -36,13 +36,13 @@ const WORKER_WRITE_PAUSE: Duration = Duration::from_secs(5);
 
 thread_local! {
     /// `true` if other workers can handle requests while a write blocks this thread.
-    static MAY_BLOCK: Cell<bool> = const { Cell::new(false) };
+    static MAY_BLOCK_ON_WRITE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Marks the calling thread as one of `workers` HTTP workers. If there are several, this worker performs fast writes
 /// itself. Other threads leave all writes to the threads of the devices.
 pub fn register_worker(workers: usize) {
-    MAY_BLOCK.set(workers > 1);
+    MAY_BLOCK_ON_WRITE.set(workers > 1);
 }
 
 /// A configured audit device with its own thread.
@@ -111,7 +111,7 @@ struct AuditBatch {
 
 impl AuditBatch {
     /// Appends another batch, and returns the emptied one. Swaps instead of copying if possible.
-    fn join(&mut self, mut other: Self) -> Self {
+    fn append_batch(&mut self, mut other: Self) -> Self {
         if self.lines.is_empty() {
             std::mem::swap(self, &mut other);
         }
@@ -260,7 +260,7 @@ impl AuditDevice for AuditWriter {
         async move { self.write(&self.format.render_line(request_part, entry)).await }.boxed()
     }
 
-    fn note_missed(&self) -> bool {
+    fn record_missed_entry(&self) -> bool {
         self.shared.failed.increment(1);
         // During an outage and the trial after it, the device's thread does the logging.
         self.shared.queue.lock().health.is_up()
@@ -286,7 +286,7 @@ impl AuditQueue {
     fn hand_over(&self, thread: ThreadId) {
         let mut state = self.lock();
         if let Some(batch) = state.take_collected(thread) {
-            let empty = state.queued_batch.join(batch);
+            let empty = state.queued_batch.append_batch(batch);
             state.spare.push(empty);
         }
         self.wake(state);
@@ -307,7 +307,7 @@ impl AuditQueue {
     fn take_for_writing(&self, thread: ThreadId) -> Option<AuditBatch> {
         let mut state = self.lock();
         let now = Instant::now();
-        let may_write = MAY_BLOCK.get() && state.worker_writes_from.is_some_and(|from| from <= now);
+        let may_write = MAY_BLOCK_ON_WRITE.get() && state.worker_writes_from.is_some_and(|from| from <= now);
         if !may_write || state.write_started_at.is_some() || state.reopen || !state.health.is_up() {
             return None;
         }
@@ -532,7 +532,7 @@ impl AuditWriterShared {
     }
 
     /// Counts the entries of a write before their requests continue. A written entry of a disconnected client counts
-    /// only if the device was on trial. A failed entry is counted by [`AuditDevice::note_missed`], unless it was
+    /// only if the device was on trial. A failed entry is counted by [`AuditDevice::record_missed_entry`], unless it was
     /// written on trial and its request no longer waits: such an entry is counted here.
     fn count_results(&self, written: bool, waiting: &[QueuedEntry]) {
         let is_unnoticed = |waiting: &&QueuedEntry| waiting.trial && waiting.reply.is_closed();
@@ -633,24 +633,24 @@ mod tests {
     }
     #[tokio::test]
     async fn failed_device_refuses_immediately_and_recovers_by_itself() {
-        const SLOW: Duration = Duration::from_secs(2);
-        let (writer, bad, writes) = failing_writer(SLOW);
+        const FAILED_WRITE_DURATION: Duration = Duration::from_secs(2);
+        let (writer, bad, writes) = failing_writer(FAILED_WRITE_DURATION);
         assert!(!writer.is_down() && writer.is_trusted());
         let during = async {
-            tokio::time::sleep(SLOW / 5).await;
+            tokio::time::sleep(FAILED_WRITE_DURATION / 5).await;
             writer.write(b"two\n").await
         };
         let begun = Instant::now();
         let (one, two) = tokio::join!(writer.write(b"one\n"), during);
         assert!(one.is_err() && two.is_err());
         assert!(
-            begun.elapsed() < 2 * SLOW,
+            begun.elapsed() < 2 * FAILED_WRITE_DURATION,
             "an entry that arrives during a write waits for no other write: {:?}",
             begun.elapsed()
         );
         assert!(writer.is_down() && !writer.is_trusted());
         assert!(writer.write(b"three\n").now_or_never().is_some_and(|taken| taken.is_err()));
-        assert!(!writer.note_missed(), "the device's thread has logged the failure");
+        assert!(!writer.record_missed_entry(), "the device's thread has logged the failure");
         bad.store(false, Ordering::Relaxed);
         let test: serde_json::Value = serde_json::from_slice(&writes.recv_timeout(WRITE_TIMEOUT).unwrap()).unwrap();
         assert_eq!(test["request"]["path"], "sys/audit/test");
@@ -750,10 +750,10 @@ mod tests {
 
     #[tokio::test]
     async fn write_by_one_worker_does_not_delay_another() {
-        const LONG: Duration = Duration::from_secs(2);
+        const LONG_WRITE_DURATION: Duration = Duration::from_secs(2);
         register_worker(2);
         let (writer, takes, writes) = writer_with_fast_sink(true);
-        *takes.lock().unwrap() = LONG;
+        *takes.lock().unwrap() = LONG_WRITE_DURATION;
         let elsewhere = Arc::clone(&writer);
         let other = thread::spawn(move || {
             register_worker(2);
@@ -765,10 +765,10 @@ mod tests {
         }
         let begun = Instant::now();
         let mut waits = Box::pin(writer.write(b"two\n"));
-        while futures_util::poll!(&mut waits).is_pending() && begun.elapsed() < LONG / 3 {
+        while futures_util::poll!(&mut waits).is_pending() && begun.elapsed() < LONG_WRITE_DURATION / 3 {
             tokio::task::yield_now().await;
         }
-        assert!(begun.elapsed() < LONG / 2, "the second worker was delayed: {:?}", begun.elapsed());
+        assert!(begun.elapsed() < LONG_WRITE_DURATION / 2, "the second worker was delayed: {:?}", begun.elapsed());
         assert!(waits.await.is_ok() && other.join().unwrap());
         let first = writes.recv_timeout(WRITE_TIMEOUT).unwrap();
         let second = writes.recv_timeout(WRITE_TIMEOUT).unwrap();

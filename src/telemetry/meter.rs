@@ -42,13 +42,13 @@ impl RouteMeter {
     /// Creates the meter of one operation on one route of a service. These names become labels, so they must come from
     /// closed sets.
     pub fn new(service: &'static str, operation: &'static str, route: String) -> Self {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        static NEXT_NUMBER: AtomicUsize = AtomicUsize::new(0);
         let labels = [
             Label::from_static_parts("service", service),
             Label::from_static_parts("operation", operation),
             Label::new("route", route),
         ];
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
         Self { number, labels, seconds: OnceLock::new(), without_mount: ResponseCounters::new() }
     }
 

@@ -97,7 +97,7 @@ impl<W: Write + 'static> LogOutput<W> {
     }
 
     /// Buffers a line; never waits.
-    pub(super) fn push(&'static self, line: &[u8]) {
+    pub(super) fn push_access_line(&'static self, line: &[u8]) {
         let mut state = self.lock();
         if state.lines.len() + line.len() > ACCESS_LINE_BUFFER_BYTES {
             state.dropped += 1;
@@ -211,10 +211,10 @@ mod tests {
 
     #[test]
     fn access_log_never_blocks_and_events_keep_their_order() {
-        PIPE.push(b"one\n");
+        PIPE.push_access_line(b"one\n");
         PIPE.write(b"event\n");
         assert_eq!(written(), "one\nevent\n");
-        PIPE.push(b"two\n");
+        PIPE.push_access_line(b"two\n");
         let started = Instant::now();
         while !written().ends_with("two\n") {
             assert!(started.elapsed() < Duration::from_secs(20), "the thread does not write");
@@ -225,7 +225,7 @@ mod tests {
         let started = Instant::now();
         let pushed = 3 * ACCESS_LINE_BUFFER_BYTES / line.len();
         for _ in 0..pushed {
-            PIPE.push(&line);
+            PIPE.push_access_line(&line);
         }
         assert!(started.elapsed() < Duration::from_secs(5), "a worker waited for a pipe without a reader");
         // Only the first of these events waits, and only briefly; the others do not wait at all.

@@ -10,7 +10,7 @@ static LAST_ACTIVITY_MILLIS: AtomicU64 = AtomicU64::new(0);
 
 /// Records that a request starts or ends at `now`.
 pub fn record_activity(now: Instant) {
-    let at = since_epoch(now);
+    let at = millis_since_epoch(now);
     // The value is loaded before it is written, so that the cache line stays shared between workers: most requests of a
     // busy server do not change it.
     if LAST_ACTIVITY_MILLIS.load(Ordering::Relaxed) < at {
@@ -20,10 +20,12 @@ pub fn record_activity(now: Instant) {
 
 /// Returns the time since the last request began or ended, in whole milliseconds.
 pub fn idle_time() -> Duration {
-    Duration::from_millis(since_epoch(Instant::now()).saturating_sub(LAST_ACTIVITY_MILLIS.load(Ordering::Relaxed)))
+    Duration::from_millis(
+        millis_since_epoch(Instant::now()).saturating_sub(LAST_ACTIVITY_MILLIS.load(Ordering::Relaxed)),
+    )
 }
 
-fn since_epoch(at: Instant) -> u64 {
+fn millis_since_epoch(at: Instant) -> u64 {
     u64::try_from(at.saturating_duration_since(*EPOCH).as_millis()).unwrap_or(u64::MAX)
 }
 

@@ -73,7 +73,7 @@ impl KeyMetrics {
     }
 
     pub(super) fn count_failure(&self, kind: Kind) {
-        self.count(match kind {
+        self.count_error(match kind {
             Kind::Busy => "busy",
             Kind::Unavailable => "unavailable",
             Kind::BadGateway => "refused",
@@ -83,15 +83,15 @@ impl KeyMetrics {
     }
 
     pub(super) fn count_wrong_signature(&self) {
-        self.count("wrong");
+        self.count_error("wrong");
     }
 
     /// Counts a request for which the backend has another key than the expected one.
     pub(super) fn count_changed_key(&self) {
-        self.count("changed");
+        self.count_error("changed");
     }
 
-    fn count(&self, kind: &'static str) {
+    fn count_error(&self, kind: &'static str) {
         counter!(telemetry::SIGNER_ERRORS, "key" => self.key.clone(), "kind" => kind).increment(1);
     }
 

@@ -1,5 +1,5 @@
-//! Queued jobs, in three fair queues by [`JobPriority`]. Signatures for writes or authenticated callers go first. Lookups
-//! and unauthenticated requests alternately get at least one call in four, so that no queue starves.
+//! The queued jobs of one key, in three fair queues by [`JobPriority`]. Signatures for writes or authenticated callers
+//! go first. Lookups and unauthenticated requests alternately get at least one call in four, so that no queue starves.
 
 use std::time::{Duration, Instant};
 
@@ -55,7 +55,7 @@ impl PriorityQueues {
         Self { queues, first_queue_calls: 0, last_was_lookup: false, call_estimate: Duration::ZERO }
     }
 
-    fn count(&self, priority: JobPriority) -> usize {
+    fn waiting_jobs(&self, priority: JobPriority) -> usize {
         self.queues[priority as usize].waiting()
     }
 
@@ -65,18 +65,18 @@ impl PriorityQueues {
 
     /// Number of jobs that may start now, of which at most `max_lookups` are lookups.
     pub(super) fn ready_jobs(&self, max_lookups: usize) -> usize {
-        self.count(JobPriority::First)
-            + self.count(JobPriority::Last)
-            + self.count(JobPriority::Lookup).min(max_lookups)
+        self.waiting_jobs(JobPriority::First)
+            + self.waiting_jobs(JobPriority::Last)
+            + self.waiting_jobs(JobPriority::Lookup).min(max_lookups)
     }
 
     /// Removes and returns the next job, even if its caller has left. Takes a lookup only if `max_lookups` is not 0.
     pub(super) fn pop(&mut self, max_lookups: usize) -> Option<SigningJob> {
-        let has_lookup = max_lookups > 0 && self.count(JobPriority::Lookup) > 0;
-        let has_last = self.count(JobPriority::Last) > 0;
+        let has_lookup = max_lookups > 0 && self.waiting_jobs(JobPriority::Lookup) > 0;
+        let has_last = self.waiting_jobs(JobPriority::Last) > 0;
         let has_other = has_lookup || has_last;
         let is_turn_of_others = has_other && self.first_queue_calls >= FIRST_QUEUE_CALLS_PER_OTHER;
-        let priority = if self.count(JobPriority::First) > 0 && !is_turn_of_others {
+        let priority = if self.waiting_jobs(JobPriority::First) > 0 && !is_turn_of_others {
             self.first_queue_calls = if has_other { self.first_queue_calls + 1 } else { 0 };
             JobPriority::First
         } else {
@@ -116,14 +116,14 @@ impl PriorityQueues {
         min_elapsed: Duration,
     ) -> Duration {
         let own_queue = self.queues[priority as usize].waiting_before(caller_id);
-        let lookups = self.count(JobPriority::Lookup);
+        let lookups = self.waiting_jobs(JobPriority::Lookup);
         let before = match priority {
             JobPriority::First => {
-                own_queue + own_queue.min(lookups + self.count(JobPriority::Last)) / FIRST_QUEUE_CALLS_PER_OTHER
+                own_queue + own_queue.min(lookups + self.waiting_jobs(JobPriority::Last)) / FIRST_QUEUE_CALLS_PER_OTHER
             }
             JobPriority::Lookup => own_queue,
             // At most one lookup starts before each job of the last queue.
-            JobPriority::Last => self.count(JobPriority::First) + own_queue + lookups.min(own_queue + 1),
+            JobPriority::Last => self.waiting_jobs(JobPriority::First) + own_queue + lookups.min(own_queue + 1),
         };
         let before = running + before;
         if before < max_calls {

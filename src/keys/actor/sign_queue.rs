@@ -275,8 +275,9 @@ impl SignQueue {
         Some(BackendCall { number, job, backend: state.backend.clone(), version: state.version })
     }
 
-    /// Records the end of a call, before the caller gets the response, so that the worker counts as free. `updates_estimate`
-    /// marks signature calls that ended in time, successful or not: only they update the estimated duration.
+    /// Records the end of a call, before the caller gets the response, so that the worker counts as free.
+    /// `updates_estimate` is `true` for signature calls that ended in time, successful or not: only these update the
+    /// estimated duration of a call.
     pub(super) fn end_call(&self, number: u64, took: Duration, updates_estimate: bool) {
         let mut state = self.lock();
         state.running.retain(|running| running.number != number);

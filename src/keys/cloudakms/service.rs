@@ -49,17 +49,17 @@ struct KeyMetadata {
     key_id: String,
     #[serde(default)]
     arn: String,
-    #[serde(default = "unknown")]
+    #[serde(default = "unknown_value")]
     key_usage: String,
-    #[serde(default = "unknown")]
+    #[serde(default = "unknown_value")]
     key_state: String,
-    #[serde(default = "unknown")]
+    #[serde(default = "unknown_value")]
     key_spec: String,
     #[serde(default)]
     enabled: bool,
 }
 
-fn unknown() -> String {
+fn unknown_value() -> String {
     "unknown".to_owned()
 }
 

@@ -108,7 +108,7 @@ impl CkmsKeyClient {
         match reply.status() {
             200 => {
                 let version: CkmsKeyVersion = reply.read(SERVICE_LABEL)?;
-                self.require_own_version(&version.name)?;
+                self.require_configured_version(&version.name)?;
                 Ok(Some(version))
             }
             404 => {
@@ -144,7 +144,7 @@ impl CkmsKeyClient {
         }
     }
 
-    fn require_own_version(&self, name: &str) -> Result<()> {
+    fn require_configured_version(&self, name: &str) -> Result<()> {
         if name == self.version { Ok(()) } else { Err(invalid_response("is about another key")) }
     }
 }
@@ -173,7 +173,7 @@ impl CloudKeyService for CkmsKeyClient {
             return Err(rejection_error(&reply));
         }
         let response: CkmsPublicKey = reply.read(SERVICE_LABEL)?;
-        self.require_own_version(&response.name)?;
+        self.require_configured_version(&response.name)?;
         verify_checksum(response.pem.as_bytes(), &response.pem_crc32c)?;
         let (_, spki) = pem::parse_first_block(&response.pem)?.ok_or_else(|| invalid_response("contains no key"))?;
         let public = PublicKey::parse(&spki)?;
@@ -228,7 +228,7 @@ impl CloudKeyService for CkmsKeyClient {
             return Err(rejection_error(&reply));
         }
         let signed: CkmsSignResponse = reply.read(SERVICE_LABEL)?;
-        self.require_own_version(&signed.name)?;
+        self.require_configured_version(&signed.name)?;
         if !signed.verified_digest_crc32c {
             return Err(invalid_response("is not for the digest that was sent"));
         }

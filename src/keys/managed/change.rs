@@ -17,8 +17,8 @@ impl ManagedKeys {
     /// record, and runs again after a conflict with another node.
     ///
     /// # Errors
-    /// `Invalid` when a key of another type has this name, when the configuration is invalid, or when it names a library
-    /// that this server does not have; errors of `change` and of the store.
+    /// `Invalid` when a key of another type has this name, when the configuration is invalid, or when it names a
+    /// library that is not configured on this server; errors of `change` and of the store.
     pub async fn write(
         &self,
         kind: BackendType,
@@ -68,7 +68,7 @@ impl ManagedKeys {
                 return Err(Error::invalid(format!("managed key {name:?} is in use by mount {paths}")));
             }
             self.commit(vec![entry.record.removal(entry.version), mounts.unchanged], &one_writer).await?;
-            self.publish(view.without(entry));
+            self.publish(view.without_entry(entry));
             Ok(())
         };
         retry_on_conflict(format_args!("managed key {name:?}"), attempt).await

@@ -31,10 +31,10 @@ struct TestGrants {
 impl TestGrants {
     fn set(&self, mount: i64, names: &[&str]) {
         self.lists.lock().unwrap().insert(mount, names.iter().map(|name| (*name).to_owned()).collect());
-        self.store.write(vec![self.order()]).unwrap();
+        self.store.write(vec![self.order_write()]).unwrap();
     }
 
-    fn order(&self) -> DocumentWrite {
+    fn order_write(&self) -> DocumentWrite {
         let key = DocumentKey { mount: SYSTEM_MOUNT, kind: "config", name: "order".to_owned() };
         let documents = self.store.documents.lock().unwrap();
         let expected = documents.get(&(key.kind, key.name.clone())).map_or(0, |document| document.version);
@@ -52,7 +52,7 @@ impl ManagedKeyGrants for TestGrants {
     }
 
     fn listing_mounts(&self, name: String) -> BoxFuture<'static, Result<ListingMounts>> {
-        let unchanged = self.order();
+        let unchanged = self.order_write();
         let lists = self.lists.lock().unwrap().clone();
         let paths = lists.iter().filter(|(_, names)| names.contains(&name));
         let paths = paths.map(|(mount, _)| self.mount_path(MountId(*mount))).collect();

@@ -15,7 +15,7 @@ use crate::telemetry;
 pub(super) struct ManagedKeyEntry {
     pub(super) record: Arc<ManagedKeyRecord>,
     pub(super) version: u64,
-    /// `Err` if the configuration names a library that this server does not have, or breaks a rule.
+    /// `Err` if the configuration names a library that is not configured on this server, or breaks a rule.
     actor: Result<SignerActor>,
     _exported: telemetry::ExportedKey,
 }
@@ -112,7 +112,7 @@ impl ManagedKeysView {
         view
     }
 
-    pub(super) fn without(&self, entry: &ManagedKeyEntry) -> Self {
+    pub(super) fn without_entry(&self, entry: &ManagedKeyEntry) -> Self {
         let mut view = self.clone();
         view.by_name.remove(&entry.record.name);
         view.by_uuid.remove(&entry.record.uuid);

@@ -57,7 +57,7 @@ impl Pin {
     }
 
     /// Returns the PIN in the type that the `cryptoki` login takes; it is zeroized when dropped.
-    pub(super) fn raw(&self) -> RawAuthPin {
+    pub(super) fn to_auth_pin(&self) -> RawAuthPin {
         RawAuthPin::new(Box::new(self.secret.expose().to_vec()))
     }
 }

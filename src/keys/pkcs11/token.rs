@@ -304,7 +304,7 @@ impl Pkcs11Token {
             let text = "the token accepts at most one more pin attempt; log in with the vendor's tools first";
             return Err(Error::new(Kind::BadGateway, text).into());
         }
-        match session.login_with_raw(cryptoki::session::UserType::User, &pin.raw()) {
+        match session.login_with_raw(cryptoki::session::UserType::User, &pin.to_auth_pin()) {
             Ok(()) => {
                 (state.login, state.last_rejected_pin) = (Some(fingerprint), None);
                 Ok(())

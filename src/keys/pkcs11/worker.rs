@@ -165,7 +165,7 @@ impl Pkcs11Worker {
             BackendRequest::Sign { key, .. } => Some(&key.public),
             BackendRequest::Find { .. } | BackendRequest::TestSign(_) => None,
         };
-        let mut reached = self.open_and_find(key);
+        let mut reached = self.open_session_and_find_key(key);
         if retries
             && matches!(&reached, Err(failure) if failure.cause.is_token_unreachable())
             && self.key.library.reinitialization_backoff.admit(now)
@@ -173,7 +173,7 @@ impl Pkcs11Worker {
             self.close_session();
             // If the module cannot be initialized because another call hangs in it, the first result is returned.
             if self.reinitialize_module().is_ok() {
-                reached = self.open_and_find(key);
+                reached = self.open_session_and_find_key(key);
             }
         }
         if reached.is_ok() {
@@ -182,7 +182,7 @@ impl Pkcs11Worker {
         reached
     }
 
-    fn open_and_find(&mut self, key: Option<&PublicKey>) -> Result<(), Pkcs11Failure> {
+    fn open_session_and_find_key(&mut self, key: Option<&PublicKey>) -> Result<(), Pkcs11Failure> {
         if self.session.is_none() {
             self.session = Some(Pkcs11Session::open(&self.key, false)?);
         }
