@@ -30,7 +30,7 @@ impl StockSizes {
     /// Maximum number of keys of one size. A key takes about 10 KB.
     pub const MAX_KEYS_PER_SIZE: usize = 4096;
 
-    fn as_array(self) -> [usize; STOCKED_SPECS.len()] {
+    fn to_array(self) -> [usize; STOCKED_SPECS.len()] {
         [self.rsa_2048, self.rsa_3072, self.rsa_4096]
     }
 }
@@ -50,7 +50,7 @@ impl RsaKeyStock {
     #[must_use]
     pub(super) fn resize(&mut self, sizes: StockSizes) -> Vec<PrivateKey> {
         let mut surplus = Vec::new();
-        for (size_stock, target) in self.0.iter_mut().zip(sizes.as_array()) {
+        for (size_stock, target) in self.0.iter_mut().zip(sizes.to_array()) {
             size_stock.target = target;
             surplus.extend(size_stock.ready.drain(target.min(size_stock.ready.len())..));
         }
