@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 use signet::audit::{
     AuditCaller, AuditData, AuditDevice, AuditDeviceSettings, AuditEntry, AuditOutcome, AuditRequest, AuditResponse,
-    AuditSink, AuditStep, AuditWriter, begin_worker,
+    AuditSink, AuditStep, AuditWriter, register_worker,
 };
 use signet::auth::mounts::Mount;
 use signet::clock::Clock;
@@ -28,7 +28,7 @@ impl AuditSink for DiscardingSink {
         Ok(())
     }
 
-    fn is_brief(&self) -> bool {
+    fn has_fast_writes(&self) -> bool {
         true
     }
 }
@@ -45,7 +45,7 @@ fn pem(label: &str, letter: char, lines: usize) -> String {
 
 #[divan::bench]
 fn sign(bencher: divan::Bencher<'_, '_>) {
-    begin_worker(2);
+    register_worker(2);
     let clock = Clock::system();
     let settings = AuditDeviceSettings::file("file", "unused");
     let writer = AuditWriter::start(settings, &[7; 32], Box::new(DiscardingSink), clock.clone()).expect("a thread");

@@ -102,7 +102,7 @@ impl Signers for SingleKeySigners {
     fn start_use(&self, mount: MountId, _: ManagedKeyRef) -> Result<ManagedKeyLookup> {
         let actor = self.0.clone();
         let taking = async move {
-            let KeyIdentity { public, locator } = actor.key(true).await?;
+            let KeyIdentity { public, locator } = actor.find_key(true).await?;
             Ok(ManagedKey { mount, uuid: "bench".to_owned(), name: "bench".to_owned(), public, locator })
         };
         Ok(taking.boxed())

@@ -1,6 +1,6 @@
 //! Audit: records requests and their outcomes on audit devices.
 //!
-//! Each request of either API has two entries: an [`Intent`](AuditStep::Intent) before its handler runs, or a
+//! Each API request has two entries: an [`Intent`](AuditStep::Intent) before its handler runs, or a
 //! [`Refusal`](AuditStep::Refusal) if a check rejects it, and an [`AuditOutcome`](AuditStep::Outcome) before the
 //! response is sent. If the server has devices and none of them accepts an entry, the request fails with 503. A client
 //! that disconnects early causes no second entry. An [`AuditWriter`] is a configured device; it writes lines of JSON to
@@ -35,13 +35,14 @@ pub use self::entry::{
 pub use self::file::{append_options, describe_open_error};
 pub use self::settings::{AuditDeviceSettings, AuditTarget};
 pub use self::socket::CollectorAddress;
-pub use self::writer::{AuditWriter, begin_worker};
+pub use self::writer::{AuditWriter, register_worker};
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
 use crate::telemetry::outage::OUTAGES;
 
-/// Minimum time for recording an outcome, even if the request has used up its own time.
+/// Minimum time limit for recording the outcome of a request on the devices, even if the request's own deadline is
+/// closer.
 const MIN_OUTCOME_TIME: Duration = Duration::from_secs(1);
 
 /// The audit devices of a server.
@@ -51,8 +52,8 @@ pub struct Audit {
     clock: Clock,
 }
 
-/// The audit record of a request.
-pub struct AuditRecord<'a> {
+/// Records the entries of one request, in their order.
+pub struct AuditRecorder<'a> {
     /// `None` if there are no devices.
     audit: Option<&'a Audit>,
     request_entry: RequestEntryState,
@@ -61,7 +62,8 @@ pub struct AuditRecord<'a> {
 /// The state of the request's first entry.
 enum RequestEntryState {
     NotRecorded,
-    /// The rendered part of an entry that describes the request, one for each device.
+    /// The first entry was recorded. Contains, for each device, the rendered part of an entry that describes the
+    /// request.
     Recorded(Vec<Vec<u8>>),
     /// No device accepted the entry: the request must fail, and it has no outcome to record.
     Failed,
@@ -75,7 +77,7 @@ impl Audit {
         Self { devices: configured.chain(others).collect(), writers, clock }
     }
 
-    /// The configured devices.
+    /// The devices that the server's configuration declares.
     pub fn writers(&self) -> &[Arc<AuditWriter>] {
         &self.writers
     }
@@ -90,13 +92,16 @@ impl Audit {
         !self.devices.is_empty() && self.devices.iter().all(|device| device.is_down())
     }
 
-    /// Starts the record of a request.
-    pub fn record(&self) -> AuditRecord<'_> {
-        AuditRecord { audit: (!self.devices.is_empty()).then_some(self), request_entry: RequestEntryState::NotRecorded }
+    /// Returns the recorder for the entries of a new request.
+    pub fn recorder(&self) -> AuditRecorder<'_> {
+        AuditRecorder {
+            audit: (!self.devices.is_empty()).then_some(self),
+            request_entry: RequestEntryState::NotRecorded,
+        }
     }
 
-    /// Sends an entry to every device, and succeeds if one accepts it. The future is boxed, so that requests stay small
-    /// on servers without devices.
+    /// Sends an entry to every device, and succeeds if one accepts it. The future is boxed, so that the futures of
+    /// requests stay small on servers without devices.
     fn send<'e>(
         &'e self,
         request_parts: &'e [Vec<u8>],
@@ -119,8 +124,8 @@ impl Audit {
         .boxed()
     }
 
-    /// `true` if any of several devices accepted the entry. Devices that are not trusted also get the entry, but the
-    /// request waits for them only if no trusted one accepted it.
+    /// Sends an entry to several devices; returns `true` if any of them accepted it. The request waits for devices that
+    /// are not trusted only if no trusted device accepted the entry.
     async fn record_on_any<'e>(
         &'e self,
         request_parts: &'e [Vec<u8>],
@@ -164,7 +169,7 @@ async fn record_on_device(
         Ok(Err(_)) => "the audit device panicked".to_owned(),
         Err(_) => "the audit device did not answer in time".to_owned(),
     };
-    if !device.note_missed() {
+    if !device.record_missed_entry() {
         return false;
     }
     let what = format!("audit device {}", device.name());
@@ -174,7 +179,7 @@ async fn record_on_device(
     false
 }
 
-impl AuditRecord<'_> {
+impl AuditRecorder<'_> {
     /// `true` if there are devices; otherwise callers need not collect data for entries.
     pub fn is_enabled(&self) -> bool {
         self.audit.is_some()
@@ -185,12 +190,12 @@ impl AuditRecord<'_> {
         self.audit = None;
     }
 
-    /// Records the intent. Call it before the handler, which must not run after an error. `request` is evaluated
-    /// only if there are devices.
+    /// Records the entry of a request that passed all checks. Call it before the handler, which must not run after an
+    /// error. `request` is evaluated only if there are devices.
     ///
     /// # Errors
     /// `Unavailable` when there are devices and none accepts the entry before `until`.
-    pub async fn intent<'r>(
+    pub async fn record_intent<'r>(
         &mut self,
         request: impl FnOnce() -> Option<AuditRequest<'r>>,
         until: Instant,
@@ -199,12 +204,12 @@ impl AuditRecord<'_> {
         self.record_request(audit, &request, AuditStep::Intent, until).await
     }
 
-    /// Records the outcome. Call it before the response is sent; after an error, send that error instead. If the
-    /// request had no intent, records an intent or refusal first.
+    /// Records the outcome of a request. Call it before the response is sent; after an error, send that error instead.
+    /// If the request has no first entry yet, records an intent or a refusal before the outcome.
     ///
     /// # Errors
-    /// As [`AuditRecord::intent`].
-    pub async fn outcome(
+    /// As [`AuditRecorder::record_intent`].
+    pub async fn record_outcome(
         &mut self,
         request: &AuditRequest<'_>,
         outcome: &AuditOutcome<'_>,
@@ -228,7 +233,7 @@ impl AuditRecord<'_> {
         step: AuditStep<'_>,
         until: Instant,
     ) -> Result<()> {
-        // This state remains if the future is dropped before it completes.
+        // The state remains `Failed` if this future is dropped before it completes.
         self.request_entry = RequestEntryState::Failed;
         let request_parts = audit.devices.iter().map(|device| device.render_request(request)).collect::<Vec<_>>();
         audit.send(&request_parts, request, step, until).await?;
@@ -256,7 +261,7 @@ mod tests {
             pending().boxed()
         }
 
-        fn note_missed(&self) -> bool {
+        fn record_missed_entry(&self) -> bool {
             self.0.fetch_add(1, Ordering::Relaxed);
             true
         }
@@ -271,7 +276,7 @@ mod tests {
         let device = Arc::new(HungDevice::default());
         let audit = Audit::new(Vec::new(), vec![device.clone()], Clock::system());
         let until = Instant::now() + Duration::from_millis(20);
-        let recorded = audit.record().intent(|| Some(request()), until).await;
+        let recorded = audit.recorder().record_intent(|| Some(request()), until).await;
         assert_eq!(recorded.unwrap_err().kind(), Kind::Unavailable);
         assert_eq!(device.0.load(Ordering::Relaxed), 1);
     }
@@ -279,11 +284,11 @@ mod tests {
     #[test]
     fn audit_without_devices_does_no_work() {
         let audit = Audit::new(Vec::new(), Vec::new(), Clock::system());
-        let mut record = audit.record();
+        let mut record = audit.recorder();
         assert!(!record.is_enabled());
-        let work = record.intent(|| panic!("a request is looked at"), Instant::now());
+        let work = record.record_intent(|| panic!("a request is looked at"), Instant::now());
         assert!(work.now_or_never().is_some_and(|intent| intent.is_ok()));
-        assert!(size_of::<AuditRecord<'_>>() <= 4 * size_of::<usize>());
+        assert!(size_of::<AuditRecorder<'_>>() <= 4 * size_of::<usize>());
     }
     struct TestDevice {
         down: bool,
@@ -326,7 +331,7 @@ mod tests {
     async fn is_recorded(devices: Vec<Arc<dyn AuditDevice>>) -> bool {
         let audit = Audit::new(Vec::new(), devices, Clock::system());
         let until = Instant::now() + Duration::from_secs(20);
-        audit.record().intent(|| Some(request()), until).await.is_ok()
+        audit.recorder().record_intent(|| Some(request()), until).await.is_ok()
     }
 
     #[tokio::test]

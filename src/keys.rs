@@ -4,7 +4,7 @@
 //! ([`pool`]). EC and Ed25519 keys take 10 to 20 µs and are generated in the request. Each managed key has an actor
 //! ([`actor`]) in front of a PKCS #11 module ([`pkcs11`]) or a cloud service ([`cloudakms`], [`cloudckms`],
 //! [`cloudbkeyvault`]). The registry ([`managed`]) stores their configurations and grants to mounts. [`signing`] is the
-//! common interface to both kinds of key, [`seal`] is about seal keys.
+//! common interface to both kinds of key. [`seal`] has the seal keys, which wrap the root key of a store.
 
 pub mod actor;
 mod cloud;

@@ -1,9 +1,10 @@
 //! Outbound HTTP calls: to cloud services, directories and publishers of key sets.
 //!
-//! Redirects are not followed and proxy variables are ignored, because a request may contain a credential and a
-//! response may decide an authentication. TLS 1.2 and 1.3 by rustls. The destination comes from the server's
-//! configuration ([`Outbound::for_configured_urls`]) or from an API caller with permission to configure it
-//! ([`Outbound::for_caller_urls`]), never from a response; `egress` restricts the addresses that callers may give.
+//! Redirects are not followed and proxy variables are ignored, because a request may contain a credential, and a
+//! response may decide if a login succeeds. Connections use TLS 1.2 or 1.3 (rustls). The destination comes from the
+//! server's configuration ([`Outbound::for_configured_urls`]) or from an API caller with permission to configure it
+//! ([`Outbound::for_caller_urls`]), never from a response. An [`EgressPolicy`] restricts the addresses that callers may
+//! give.
 
 pub(crate) mod cloudb;
 mod egress_policy;
@@ -27,7 +28,7 @@ pub(crate) use self::token::{AccessToken, AccessTokenCache};
 use crate::error::{Error, Kind, Result};
 use crate::tls;
 
-/// Time limit for one attempt of a call, with connecting and the response.
+/// Time limit for one attempt of a call, from connecting to the end of the response.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -37,16 +38,16 @@ const IDLE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 /// An HTTP client with its rules for destinations. Clones share connections.
 #[derive(Clone)]
 pub(crate) struct Outbound {
-    /// The client. If it trusts the system's CAs it is created for the first call: loading them would dominate the
-    /// startup time, and the call may never be made.
+    /// The client. A client that trusts the system's CAs is created for the first call: loading these CAs would
+    /// dominate the startup time, and the call may never be made.
     client: Arc<OnceLock<Client>>,
-    /// The rules for addresses of API callers; `None` if addresses come from the server's configuration.
+    /// The rules for addresses that API callers give; `None` if addresses come from the server's configuration.
     egress: Option<EgressPolicy>,
 }
 
 impl Outbound {
-    /// A client for addresses of the server's configuration, which [`validate_base_url`] must have checked. It trusts
-    /// the CAs in `ca_pem`; for an empty text, those of the system.
+    /// Creates a client for addresses in the server's configuration, which [`validate_base_url`] must have checked. It
+    /// trusts the CAs in `ca_pem`; if that is empty, those of the system.
     ///
     /// # Errors
     /// `Invalid` with `field` for unusable CA certificates.
@@ -62,11 +63,11 @@ impl Outbound {
         Ok(Self { client: prepare_client(field, ca_pem, Some(egress))?.into(), egress: Some(egress) })
     }
 
-    /// Prepares a call.
+    /// Creates a request, which is not sent yet.
     ///
     /// # Errors
     /// `Invalid` for an invalid or forbidden URL; `Internal` when TLS cannot be set up.
-    pub(crate) fn call(&self, method: Method, url: &str) -> Result<OutboundRequest> {
+    pub(crate) fn request(&self, method: Method, url: &str) -> Result<OutboundRequest> {
         let url = match self.egress {
             Some(egress) => egress.validate_url("url", url)?,
             None => Url::parse(url).map_err(|_| Error::invalid("url: is not a URL"))?,
@@ -82,7 +83,8 @@ impl Outbound {
         Ok(self.client.get_or_init(|| client))
     }
 
-    /// Fetches a published JSON document; errors begin with `service`.
+    /// Fetches a JSON document that is published without authentication, such as a key set; errors begin with
+    /// `service`.
     ///
     /// # Errors
     /// `Unavailable` for any failure, because the caller that waits for the document did not cause it.
@@ -96,7 +98,7 @@ impl Outbound {
             Kind::Unavailable => error,
             _ => Error::new(Kind::Unavailable, error.text().to_owned()),
         };
-        let call = self.call(Method::GET, url).map_err(|error| unavailable(error.within(service)))?;
+        let call = self.request(Method::GET, url).map_err(|error| unavailable(error.within(service)))?;
         let reply = call.header("Accept", "application/json").send(retries, service).await.map_err(unavailable)?;
         if reply.status() != 200 {
             return Err(Error::new(Kind::Unavailable, format!("{service}: answered with status {}", reply.status())));

@@ -42,7 +42,7 @@ use ipnet::IpNet;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use crate::audit::{Audit, AuditDevice, AuditDeviceSettings, begin_worker};
+use crate::audit::{Audit, AuditDevice, AuditDeviceSettings, register_worker};
 use crate::auth::store::{AuthStore, AuthWrite};
 use crate::auth::{Auth, LoginSettings};
 use crate::clock::Clock;
@@ -280,7 +280,7 @@ impl Server {
         let over_tls = self.tls.is_some();
         let app = move || {
             heartbeats.begin();
-            begin_worker(workers);
+            register_worker(workers);
             let state = WorkerState::new(shared.clone());
             let hsts = DefaultHeaders::new().add((STRICT_TRANSPORT_SECURITY, HSTS_POLICY));
             let app = App::new().configure(|app| http::configure(app, state));
@@ -526,7 +526,7 @@ impl RunningServer {
         let libraries = Arc::clone(libraries);
         let read = tokio::task::spawn_blocking(move || libraries()).await;
         match read.unwrap_or_else(|panicked| Err(Error::internal(panicked))) {
-            Ok(libraries) => self.server.shared.managed_keys.use_libraries(libraries).await,
+            Ok(libraries) => self.server.shared.managed_keys.replace_libraries(libraries).await,
             Err(error) => tracing::error!("PKCS #11 libraries not reloaded, the current ones stay in use: {error}"),
         }
     }

@@ -46,10 +46,10 @@ use crate::error::{Error, Result};
 
 static EXPORTER: OnceLock<PrometheusHandle> = OnceLock::new();
 
-/// Installs the exporter. Further calls in the process have no effect.
+/// Installs the exporter of metrics for the process. Further calls have no effect.
 ///
 /// # Errors
-/// `Internal` when the process has another recorder.
+/// `Internal` when another recorder of metrics is installed in the process.
 pub fn install_metrics() -> Result<()> {
     static INSTALLED: LazyLock<std::result::Result<(), String>> =
         LazyLock::new(|| install().map_err(|e| e.to_string()));
@@ -69,8 +69,8 @@ fn install() -> std::result::Result<(), metrics_exporter_prometheus::BuildError>
     Ok(())
 }
 
-/// Registers unit and help in the exporter. Series without labels, or with a small known set of label values, are
-/// created with the value zero, so that an alert notices the first event.
+/// Registers the unit and the help text of a metric in the exporter. Series without labels, or with a small known set
+/// of label values, are created with the value zero, so that an alert notices the first event.
 fn register(metric: &Metric) {
     let Metric { name, unit, help, .. } = *metric;
     let has_no_labels = metric.labels.is_empty();
@@ -112,8 +112,8 @@ impl Exposition {
     }
 }
 
-/// Renders the metrics page; `looked_up` are series whose values the caller determined for this page. Empty before
-/// [`install_metrics`].
+/// Renders the metrics page; `looked_up` are series whose values the caller determined for this page. The page is empty
+/// before [`install_metrics`].
 pub fn render_metrics(exposition: Exposition, looked_up: &[Series]) -> String {
     match exposition {
         Exposition::Text => render_text_page(looked_up),
@@ -132,7 +132,7 @@ fn render_text_page(looked_up: &[Series]) -> String {
     page
 }
 
-/// Renders the metrics as JSON: lists `Gauges`, `Counters`, `Samples` and the empty `Points`.
+/// Renders the metrics as a JSON object with the lists `Gauges`, `Counters` and `Samples`, and the empty list `Points`.
 pub fn summarize_metrics(looked_up: &[Series]) -> serde_json::Map<String, serde_json::Value> {
     summary::summarize(&render_text_page(looked_up))
 }

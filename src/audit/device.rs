@@ -11,23 +11,24 @@ use crate::error::Result;
 /// Longest wait for a device to accept an entry. A write that takes longer counts as hung.
 pub(super) const ENTRY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An audit device.
+/// A device that records audit entries.
 pub trait AuditDevice: Send + Sync {
-    /// The name in the log.
+    /// The name of the device in log messages.
     fn name(&self) -> &str;
 
-    /// Renders the part that describes the request, which is the same in all entries of the request.
+    /// Renders the part of an entry that describes the request; it is the same in all entries of the request.
     fn render_request(&self, _: &AuditRequest<'_>) -> Vec<u8> {
         Vec::new()
     }
 
     /// Accepts an entry. When the future completes, the entry is as durable as this device makes it. `request_part` is
-    /// the result of [`AuditDevice::render_request`]. Only the request waits for the future,
-    /// and drops it at its deadline.
+    /// the result of [`AuditDevice::render_request`]. The request drops the future at its deadline; the device may
+    /// still write the entry afterwards.
     fn record<'e>(&'e self, request_part: &'e [u8], entry: &'e AuditEntry<'e>) -> BoxFuture<'e, Result<()>>;
 
-    /// Notes that an entry was not accepted. Returns `true` if the caller must log this, because the device has not.
-    fn note_missed(&self) -> bool {
+    /// Records that the device did not accept an entry. Returns `true` if the caller must log this, because the device
+    /// has not.
+    fn record_missed_entry(&self) -> bool {
         true
     }
 
@@ -43,23 +44,24 @@ pub trait AuditDevice: Send + Sync {
     }
 }
 
-/// An output for lines, used by one thread at a time.
+/// An output to which a device writes lines; one thread at a time uses it.
 pub trait AuditSink: Send {
     /// Writes whole lines. After an error none of them counts as written.
     ///
     /// # Errors
-    /// Those of the system.
+    /// Errors of the operating system.
     fn write(&mut self, lines: &[u8]) -> io::Result<()>;
 
-    /// `true` if a write is expected to be a fast copy into memory, so that an HTTP worker may do it.
-    fn is_brief(&self) -> bool {
+    /// `true` if writes to this output are expected to be fast copies into memory, so that an HTTP worker may perform
+    /// them.
+    fn has_fast_writes(&self) -> bool {
         false
     }
 
     /// Reopens the output. After an error, the current output stays in use, and the call may be retried.
     ///
     /// # Errors
-    /// Those of the system.
+    /// Errors of the operating system.
     fn reopen(&mut self) -> io::Result<()> {
         Ok(())
     }

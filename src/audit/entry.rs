@@ -1,4 +1,4 @@
-//! An audit entry: a request and how far it has come.
+//! An audit entry: a request, and the step that the entry records (intent, refusal or outcome).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,20 +14,20 @@ use crate::derived_values::DerivedValues;
 use crate::error::{Kind, Result};
 use crate::fields::Fields;
 
-/// An entry.
+/// An audit entry for one step of a request.
 pub struct AuditEntry<'e> {
-    /// The time of the entry.
+    /// The time at which the entry was created.
     pub time: Time,
     /// The request.
     pub request: &'e AuditRequest<'e>,
-    /// The progress of the request.
+    /// The step of the request that this entry records.
     pub step: AuditStep<'e>,
 }
 
-/// The progress of a request.
+/// A recorded step of a request.
 #[derive(Clone, Copy)]
 pub enum AuditStep<'e> {
-    /// The handler runs once this is recorded.
+    /// The request passed all checks; its handler runs once this entry is recorded.
     Intent,
     /// The request was rejected; no handler runs.
     Refusal(&'e AuditRefusal<'e>),
@@ -61,7 +61,7 @@ pub struct AuditRequest<'r> {
 /// An authenticated caller.
 #[derive(Default)]
 pub struct AuditCaller<'r> {
-    /// The display name.
+    /// The display name of the caller.
     pub display_name: Cow<'r, str>,
     /// The accessor of the token; empty if it has none.
     pub accessor: &'r str,
@@ -77,12 +77,12 @@ pub struct AuditCaller<'r> {
     pub created_at: Option<Time>,
     /// The expiry of the token; `None` if there is none or it is unknown.
     pub expires_at: Option<Time>,
-    /// A cache, specific to the caller's token, for the rendered form of this data.
+    /// A cache for the rendered form of this caller, stored together with the caller's token.
     pub derived: Option<&'r DerivedValues>,
 }
 
 impl<'r> AuditCaller<'r> {
-    /// A caller that has only a name, without a token of the secrets service.
+    /// Creates a caller that has only a display name, without a token of the secrets service.
     pub fn named(name: impl Into<Cow<'r, str>>) -> Self {
         Self { display_name: name.into(), ..Self::default() }
     }
@@ -107,15 +107,15 @@ pub struct AuditOutcome<'r> {
 /// A successful response.
 #[derive(Default)]
 pub struct AuditResponse<'r> {
-    /// The body.
+    /// The response body.
     pub data: AuditData<'r>,
-    /// A token in the response.
+    /// The token in the response, if it contains one.
     pub auth: Option<&'r TokenResponse>,
-    /// The lease id of the response.
+    /// The lease id in the response, if it contains one.
     pub lease: Option<&'r str>,
     /// The wrapping information, if the response was wrapped. The wrapped response itself is not recorded.
     pub wrapping: Option<&'r WrapInfo>,
-    /// The warnings.
+    /// The warnings in the response.
     pub warnings: &'r [String],
 }
 
@@ -127,15 +127,15 @@ pub enum AuditData<'r> {
     None,
     /// The parsed fields of a request.
     Fields(&'r Fields),
-    /// JSON.
+    /// A parsed JSON value.
     Json(&'r Value),
-    /// JSON as text.
+    /// JSON that is not parsed, as text.
     JsonText(&'r [u8]),
-    /// Bytes of another type.
+    /// A body of the given media type that is not parsed.
     Raw {
         /// The media type.
         media_type: &'r str,
-        /// The bytes.
+        /// The bytes of the body.
         bytes: &'r [u8],
     },
     /// A body that is generated while it is sent: CRLs, which are public, and long lists of names.

@@ -37,7 +37,7 @@ pub fn describe_open_error(path: &Path, error: &io::Error) -> String {
         Some(code) if code == rustix::io::Errno::NXIO.raw_os_error() => {
             "is a pipe without a reader, or a socket".to_owned()
         }
-        // A missing file is created, so the folder is missing.
+        // Opening creates a missing file, so this error means that the folder is missing.
         _ if error.kind() == io::ErrorKind::NotFound => "its folder does not exist".to_owned(),
         _ if error.kind() == io::ErrorKind::PermissionDenied => describe_denial(path),
         _ => describe_io_error(error.kind()),
@@ -63,7 +63,7 @@ fn describe_denial(path: &Path) -> String {
 pub(super) struct FileSink {
     path: PathBuf,
     mode: u32,
-    /// `true` if a line counts as written only once it is synced to disk.
+    /// `true` to sync each write to disk before its lines count as written.
     fsync: bool,
     file: Option<File>,
     /// `true` if the file does not end with a line feed.
@@ -78,7 +78,7 @@ impl FileSink {
     /// Opens the file.
     ///
     /// # Errors
-    /// Those of the system.
+    /// Errors of the operating system.
     pub(super) fn open(path: PathBuf, mode: u32, fsync: bool) -> io::Result<Self> {
         let mut log =
             Self { path, mode, fsync, file: None, ends_with_partial_line: false, allocated_bytes: 0, is_local: false };
@@ -86,7 +86,7 @@ impl FileSink {
         Ok(log)
     }
 
-    /// Appends all lines or nothing, and returns the metadata afterwards.
+    /// Appends all lines or nothing. Returns the metadata of the file after the write.
     fn append(&mut self, lines: &[u8]) -> io::Result<Metadata> {
         if self.file.is_none() {
             self.reopen()?;
@@ -108,7 +108,7 @@ impl FileSink {
     }
 
     /// Allocates disk space for the next lines. A failure does not matter: writes then allocate it.
-    fn reserve(&mut self, metadata: &Metadata) {
+    fn preallocate(&mut self, metadata: &Metadata) {
         let len = metadata.len();
         if len + PREALLOCATED_BYTES / 2 < self.allocated_bytes || !metadata.is_file() {
             return;
@@ -149,16 +149,16 @@ fn truncate_partial_write(file: &File, written: u64) -> io::Result<()> {
 impl AuditSink for FileSink {
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         let mut file = self.append(lines)?;
-        // The file was deleted, and the lines with it: writes them to a new file.
+        // The file was deleted, and the appended lines with it, so this writes them to a new file.
         if file.nlink() == 0 {
             self.file = None;
             file = self.append(lines)?;
         }
-        self.reserve(&file);
+        self.preallocate(&file);
         Ok(())
     }
 
-    fn is_brief(&self) -> bool {
+    fn has_fast_writes(&self) -> bool {
         self.is_local && !self.fsync
     }
 
@@ -192,7 +192,7 @@ pub(super) struct StdoutSink(File);
 
 impl StdoutSink {
     /// # Errors
-    /// Those of the system.
+    /// Errors of the operating system.
     pub(super) fn open() -> io::Result<Self> {
         Ok(Self(File::from(io::stdout().as_fd().try_clone_to_owned()?)))
     }
@@ -268,7 +268,7 @@ mod tests {
         let mut reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
         let mut log = FileSink::open(path, 0o600, false).unwrap();
         let read = std::thread::spawn(move || {
-            // Reads late, and more than the capacity of a pipe.
+            // The reader starts late and reads more than a pipe can hold.
             std::thread::sleep(std::time::Duration::from_millis(50));
             let mut all = vec![0; 1 << 20];
             io::Read::read_exact(&mut reader, &mut all).unwrap();

@@ -33,7 +33,7 @@ enum DeviceHealthState {
 /// The next task of the output's thread.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DeviceHealthTask {
-    /// Nothing to do for this time; for `None`, until a failure.
+    /// Wait for this time; for `None`, until the next failure.
     Nothing(Option<Duration>),
     Attempt,
     /// Log that the output accepts entries again, with the time since it failed.
@@ -55,11 +55,11 @@ impl DeviceHealth {
         matches!(self.state, DeviceHealthState::Down { .. })
     }
 
-    /// Notes a failure; `true` if it must be logged.
+    /// Records a failure; returns `true` if it begins an outage and must be logged.
     pub(super) fn record_failure(&mut self, now: Instant) -> bool {
         let longer = (self.trial_duration * 2).min(MAX_TRIAL_DURATION);
         let is_new_outage = self.is_up();
-        // Perhaps only this write failed, so the first attempt is immediate.
+        // The failure may concern a single write, so the first retry is immediate.
         let next = if is_new_outage { now } else { now + RETRY_INTERVAL };
         let since = match self.state {
             DeviceHealthState::Up => {
@@ -84,7 +84,7 @@ impl DeviceHealth {
         }
     }
 
-    /// Makes the next attempt immediate.
+    /// Makes the next attempt to write to an output that is down immediate.
     pub(super) fn retry_now(&mut self, now: Instant) {
         if let DeviceHealthState::Down { next, .. } = &mut self.state {
             *next = now;
@@ -143,13 +143,13 @@ mod tests {
                 DeviceHealthTask::Recovered(_) => logged += 1,
                 DeviceHealthTask::Nothing(_) => {}
             }
-            // The device works for three seconds at a time.
+            // The device fails in every fourth second.
             if second % 4 == 3 {
                 logged += u32::from(health.record_failure(now));
             }
         }
         assert_eq!(logged, 1);
-        // The device works for longer than the shortest trial.
+        // The device fails every 20 seconds, so it works for longer than the minimum trial.
         let mut health = DeviceHealth::default();
         let mut fails = 0;
         for second in 0..3600 {
@@ -163,7 +163,7 @@ mod tests {
             }
         }
         assert!(fails < 4, "{fails}");
-        // After a long healthy time trials are short again.
+        // After a long time without failures, trials have their minimum duration again.
         let mut health = DeviceHealth::default();
         for round in 0..3 {
             let now = start + round * 1000 * SECOND;

@@ -28,7 +28,8 @@ const MAX_HASHED_BODY_BYTES: usize = 16 * 1024;
 
 /// Media type for parsed request fields that are recorded as one hash.
 const JSON_MEDIA_TYPE: &str = "application/json";
-/// Path and id of a test line about the device itself; other servers write such a line when a device is enabled.
+/// Request path and request id in a test line, which belongs to no request. Vault writes such a line when a device is
+/// enabled.
 const TEST_PATH_AND_ID: (&str, &str) = ("sys/audit/test", "00000000-0000-0000-0000-000000000000");
 
 /// The format of a device's entries.
@@ -36,7 +37,7 @@ pub(super) struct EntryFormat {
     mask: Mask,
     /// `true` to record only the number of names in a LIST response.
     counts_lists: bool,
-    /// Number of this format, unique in the process, under which rendered callers are cached.
+    /// Identifies this format in the cache of rendered callers; unique in the process.
     id: usize,
 }
 
@@ -74,27 +75,27 @@ impl EntryFormat {
         self.mask.hash(text.as_bytes())
     }
 
-    /// Renders the part that all entries of a request have in common.
+    /// Renders the part of an entry that describes the request; all entries of the request share it.
     pub(super) fn render_request(&self, request: &AuditRequest<'_>) -> Vec<u8> {
         let mut out = Vec::with_capacity(1536);
         let mut line = JsonObjectWriter { out: &mut out, empty: true };
         let unknown = CallerJsonCache::default();
         let known = request.caller.as_ref().and_then(|caller| caller.derived);
-        // The rendered caller is cached in `derived`, together with the caller.
+        // `derived` caches the rendered caller for as long as the caller itself is cached.
         let caller_json = known
             .map_or(&unknown, |derived| derived.get(CallerJsonCache::default))
-            .get_or_render(self.id, || self.caller_json(request));
-        line.object("auth", |auth| auth.rendered_members(&caller_json.auth));
-        line.object("request", |object| {
-            object.json("id", request.id);
+            .get_or_render(self.id, || self.render_caller(request));
+        line.write_object("auth", |auth| auth.write_rendered_members(&caller_json.auth));
+        line.write_object("request", |object| {
+            object.write_json("id", request.id);
             if let Some(trace_id) = request.trace_id {
-                object.json("trace_id", trace_id);
+                object.write_json("trace_id", trace_id);
             }
-            object.json("operation", request.operation);
-            object.mount(request);
-            object.rendered_members(&caller_json.request);
-            object.object("namespace", |namespace| namespace.json("id", "root"));
-            self.write_path(object.name("path"), request.path);
+            object.write_json("operation", request.operation);
+            object.write_mount(request);
+            object.write_rendered_members(&caller_json.request);
+            object.write_object("namespace", |namespace| namespace.write_json("id", "root"));
+            self.write_path(object.write_name("path"), request.path);
             let clear = request.mount.map_or(&[][..], |mount| &mount.audit_non_hmac_request_keys);
             self.write_data(
                 object,
@@ -103,7 +104,7 @@ impl EntryFormat {
                 BodyOrigin::Caller,
             );
             if let Some(address) = request.remote_address {
-                object.json("remote_address", &address);
+                object.write_json("remote_address", &address);
             }
         });
         out
@@ -114,11 +115,11 @@ impl EntryFormat {
         let mut out = Vec::with_capacity(request_part.len() + 2048);
         out.push(b'{');
         let mut line = JsonObjectWriter { out: &mut out, empty: true };
-        line.name("time").push(b'"');
+        line.write_name("time").push(b'"');
         push_rfc3339(line.out, entry.time);
         line.out.push(b'"');
         let entry_type = if matches!(entry.step, AuditStep::Outcome(_)) { "response" } else { "request" };
-        line.json("type", entry_type);
+        line.write_json("type", entry_type);
         line.out.push(b',');
         line.out.extend_from_slice(request_part);
         match entry.step {
@@ -130,9 +131,9 @@ impl EntryFormat {
         out
     }
 
-    /// Renders a line that states since when the device has accepted no entry. It is written to test if the device
-    /// works again.
-    pub(super) fn test_line(&self, now: Time, since: Time) -> Vec<u8> {
+    /// Renders a line with the time since which the device has accepted no entry. The device writes it to test if its
+    /// output works again.
+    pub(super) fn render_test_line(&self, now: Time, since: Time) -> Vec<u8> {
         let (path, id) = TEST_PATH_AND_ID;
         let request = AuditRequest { id, operation: "update", path, ..AuditRequest::default() };
         let text = format!("audit: no entry accepted since {}", format_rfc3339(since));
@@ -157,54 +158,54 @@ impl EntryFormat {
                 true => self.mask.write_accessor(out, segment),
                 false => write_json_text(out, segment),
             }
-            // Removes the quotes.
+            // Removes the quotes around the segment.
             out.pop();
             out.remove(start);
         }
         out.push(b'"');
     }
 
-    fn caller_json(&self, request: &AuditRequest<'_>) -> CallerJson {
+    fn render_caller(&self, request: &AuditRequest<'_>) -> CallerJson {
         let caller = request.caller.as_ref();
         let token = request.token.map(|token| render_value(|out| self.mask.write_text(out, token)));
         let accessor = caller.map(|caller| caller.accessor).filter(|accessor| !accessor.is_empty());
         let accessor = accessor.map(|accessor| render_value(|out| self.mask.write_accessor(out, accessor)));
         let mut caller_json = CallerJson { auth: Vec::with_capacity(512), request: Vec::with_capacity(256) };
         let mut auth = JsonObjectWriter { out: &mut caller_json.auth, empty: true };
-        auth.rendered("client_token", token.as_deref());
-        auth.rendered("accessor", accessor.as_deref());
+        auth.write_rendered("client_token", token.as_deref());
+        auth.write_rendered("accessor", accessor.as_deref());
         if let Some(caller) = caller {
             self.write_caller(&mut auth, caller);
         }
         let mut request_json = JsonObjectWriter { out: &mut caller_json.request, empty: true };
-        request_json.rendered("client_token", token.as_deref());
-        request_json.rendered("client_token_accessor", accessor.as_deref());
+        request_json.write_rendered("client_token", token.as_deref());
+        request_json.write_rendered("client_token_accessor", accessor.as_deref());
         caller_json
     }
 
     fn write_caller(&self, auth: &mut JsonObjectWriter<'_>, caller: &AuditCaller<'_>) {
-        auth.json("display_name", &caller.display_name);
+        auth.write_json("display_name", &caller.display_name);
         let all: Vec<_> = caller.policies.iter().chain(caller.identity_policies).collect();
-        auth.json("policies", &all);
-        auth.json("token_policies", caller.policies);
+        auth.write_json("policies", &all);
+        auth.write_json("token_policies", caller.policies);
         if !caller.identity_policies.is_empty() {
-            auth.json("identity_policies", caller.identity_policies);
+            auth.write_json("identity_policies", caller.identity_policies);
         }
         if let Some(metadata) = caller.metadata {
-            auth.json("metadata", metadata);
+            auth.write_json("metadata", metadata);
         }
-        auth.json("entity_id", caller.entity_id);
+        auth.write_json("entity_id", caller.entity_id);
         let seconds = |from: Time, to: Time| (to - from).whole_seconds().max(0);
         if let Some(created) = caller.created_at {
-            auth.json("token_issue_time", &format_rfc3339(created));
-            auth.json("token_ttl", &caller.expires_at.map_or(0, |end| seconds(created, end)));
+            auth.write_json("token_issue_time", &format_rfc3339(created));
+            auth.write_json("token_ttl", &caller.expires_at.map_or(0, |end| seconds(created, end)));
         }
     }
 
     fn write_outcome(&self, line: &mut JsonObjectWriter<'_>, request: &AuditRequest<'_>, outcome: &AuditOutcome<'_>) {
-        line.object("response", |object| {
-            object.json("status", &outcome.status);
-            object.mount(request);
+        line.write_object("response", |object| {
+            object.write_json("status", &outcome.status);
+            object.write_mount(request);
             if let Ok(response) = &outcome.answer {
                 self.write_response(object, request, response);
             }
@@ -229,43 +230,45 @@ impl EntryFormat {
             BodyOrigin::Server,
         );
         if let Some(token_response) = response.auth {
-            object.object("auth", |auth| self.write_token_response(auth, token_response));
+            object.write_object("auth", |auth| self.write_token_response(auth, token_response));
         }
         if let Some(lease) = response.lease {
-            object.object("secret", |secret| secret.json("lease_id", lease));
+            object.write_object("secret", |secret| secret.write_json("lease_id", lease));
         }
         if let Some(wrapping) = response.wrapping {
-            object.object("wrap_info", |info| self.write_wrapping(info, wrapping));
+            object.write_object("wrap_info", |info| self.write_wrapping(info, wrapping));
         }
         if !response.warnings.is_empty() {
             let sent = RequestTexts::of(request.data);
             let warnings: Vec<_> =
                 response.warnings.iter().map(|warning| sent.mask_message(&self.mask, warning)).collect();
-            object.json("warnings", &warnings);
+            object.write_json("warnings", &warnings);
         }
     }
 
     fn write_error(&self, line: &mut JsonObjectWriter<'_>, request: &AuditRequest<'_>, refusal: &AuditRefusal<'_>) {
         match &refusal.texts[..] {
-            [] => line.json("error", describe_kind(refusal.kind)),
-            texts => line.json("error", &RequestTexts::of(request.data).mask_message(&self.mask, &texts.join("; "))),
+            [] => line.write_json("error", describe_kind(refusal.kind)),
+            texts => {
+                line.write_json("error", &RequestTexts::of(request.data).mask_message(&self.mask, &texts.join("; ")))
+            }
         }
     }
 
     fn write_token_response(&self, auth: &mut JsonObjectWriter<'_>, token_response: &TokenResponse) {
-        self.mask.write_secret(auth.name("client_token"), &token_response.token);
-        self.mask.write_accessor(auth.name("accessor"), &token_response.accessor);
-        auth.rendered_members(&token_response.members_json());
+        self.mask.write_secret(auth.write_name("client_token"), &token_response.token);
+        self.mask.write_accessor(auth.write_name("accessor"), &token_response.accessor);
+        auth.write_rendered_members(&token_response.members_json());
     }
 
     fn write_wrapping(&self, info: &mut JsonObjectWriter<'_>, wrapping: &WrapInfo) {
-        self.mask.write_secret(info.name("token"), &wrapping.token);
-        self.mask.write_accessor(info.name("accessor"), &wrapping.accessor);
-        info.json("ttl", &wrapping.ttl.as_secs());
-        info.json("creation_time", &format_rfc3339(wrapping.creation_time));
-        info.json("creation_path", &wrapping.creation_path);
+        self.mask.write_secret(info.write_name("token"), &wrapping.token);
+        self.mask.write_accessor(info.write_name("accessor"), &wrapping.accessor);
+        info.write_json("ttl", &wrapping.ttl.as_secs());
+        info.write_json("creation_time", &format_rfc3339(wrapping.creation_time));
+        info.write_json("creation_path", &wrapping.creation_path);
         if let Some(accessor) = &wrapping.wrapped_accessor {
-            self.mask.write_accessor(info.name("wrapped_accessor"), accessor);
+            self.mask.write_accessor(info.write_name("wrapped_accessor"), accessor);
         }
     }
 
@@ -278,14 +281,14 @@ impl EntryFormat {
     ) {
         match data {
             AuditData::None => {}
-            AuditData::Fields(fields) => self.write_fields(object.name("data"), fields, exceptions),
-            AuditData::Json(value) => self.mask.write_value(object.name("data"), value, exceptions),
-            AuditData::JsonText(text) => self.write_text(object, None, text, exceptions, by),
-            AuditData::Raw { media_type, bytes } => self.write_text(object, Some(media_type), bytes, exceptions, by),
-            AuditData::Streamed { media_type, bytes } => object.object("data", |data| {
+            AuditData::Fields(fields) => self.write_fields(object.write_name("data"), fields, exceptions),
+            AuditData::Json(value) => self.mask.write_value(object.write_name("data"), value, exceptions),
+            AuditData::JsonText(text) => self.write_body(object, None, text, exceptions, by),
+            AuditData::Raw { media_type, bytes } => self.write_body(object, Some(media_type), bytes, exceptions, by),
+            AuditData::Streamed { media_type, bytes } => object.write_object("data", |data| {
                 self.write_media_type(data, media_type, by);
                 if let Some(bytes) = bytes {
-                    data.json("http_raw_body_size", &bytes);
+                    data.write_json("http_raw_body_size", &bytes);
                 }
             }),
         }
@@ -294,8 +297,8 @@ impl EntryFormat {
     /// Renders the fields of a request, or one hash of them if they would take too much space.
     fn write_fields(&self, data: &mut Vec<u8>, fields: &Fields, exceptions: MaskExceptions<'_>) {
         let within = |sent| MaskExceptions { max_bytes: self.mask.max_bytes(sent), ..exceptions };
-        // The first attempt assumes a body of 0 bytes. The limit for that is usually enough, and no fields need be
-        // serialized.
+        // The output limit grows with the body. The first attempt uses the limit for an empty body: it is usually
+        // sufficient, and the fields need not be serialized to determine their size.
         if self.mask.write_fields(data, fields, within(0)).is_ok() {
             return;
         }
@@ -307,8 +310,8 @@ impl EntryFormat {
         }
     }
 
-    /// Renders a body: JSON as such, anything else as a hash.
-    fn write_text(
+    /// Renders a body: JSON member by member with hashed strings, any other type as one hash of the whole body.
+    fn write_body(
         &self,
         object: &mut JsonObjectWriter<'_>,
         media_type: Option<&str>,
@@ -321,7 +324,7 @@ impl EntryFormat {
             BodyOrigin::Server => (true, None),
             BodyOrigin::Caller => (bytes.len() <= MAX_HASHED_BODY_BYTES, self.mask.max_bytes(bytes.len())),
         };
-        let data = object.name("data");
+        let data = object.write_name("data");
         if is_json && is_short && self.mask.write_json(data, bytes, MaskExceptions { max_bytes, ..exceptions }).is_ok()
         {
             return;
@@ -332,13 +335,13 @@ impl EntryFormat {
     fn write_body_hash(&self, data: &mut Vec<u8>, media_type: &str, bytes: &[u8], by: BodyOrigin) {
         let mut data = JsonObjectWriter::begin(data);
         self.write_media_type(&mut data, media_type, by);
-        self.mask.write_bytes(data.name("http_raw_body"), bytes);
-        data.json("http_raw_body_size", &bytes.len());
+        self.mask.write_bytes(data.write_name("http_raw_body"), bytes);
+        data.write_json("http_raw_body_size", &bytes.len());
         data.end();
     }
 
     fn write_media_type(&self, data: &mut JsonObjectWriter<'_>, media_type: &str, by: BodyOrigin) {
-        let out = data.name("http_content_type");
+        let out = data.write_name("http_content_type");
         match by {
             BodyOrigin::Caller => self.mask.write_text(out, media_type),
             BodyOrigin::Server => write_json_text(out, media_type),
@@ -346,7 +349,8 @@ impl EntryFormat {
     }
 }
 
-/// The origin of a body. The media type of a caller may be any text, so it is hashed; the size of its body is limited.
+/// The sender of a body. If it is a caller, the media type may be any text and is hashed, and bodies above
+/// [`MAX_HASHED_BODY_BYTES`] are recorded as one hash.
 #[derive(Clone, Copy)]
 enum BodyOrigin {
     Caller,
@@ -384,8 +388,8 @@ impl<'o> JsonObjectWriter<'o> {
         self.out.push(b'}');
     }
 
-    /// Begins a member. Names in entries need no escapes.
-    fn name(&mut self, name: &'static str) -> &mut Vec<u8> {
+    /// Writes the name of a member, and returns the buffer for its value. Names in entries need no escapes.
+    fn write_name(&mut self, name: &'static str) -> &mut Vec<u8> {
         if !std::mem::take(&mut self.empty) {
             self.out.push(b',');
         }
@@ -395,19 +399,19 @@ impl<'o> JsonObjectWriter<'o> {
         self.out
     }
 
-    fn json<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) {
+    fn write_json<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) {
         // Writing to memory cannot fail.
-        let _ = serde_json::to_writer(self.name(name), value);
+        let _ = serde_json::to_writer(self.write_name(name), value);
     }
 
-    /// Adds a member whose value is rendered JSON, if there is one.
-    fn rendered(&mut self, name: &'static str, value: Option<&[u8]>) {
+    /// Writes a member whose value is already rendered as JSON; writes nothing for `None`.
+    fn write_rendered(&mut self, name: &'static str, value: Option<&[u8]>) {
         if let Some(value) = value {
-            self.name(name).extend_from_slice(value);
+            self.write_name(name).extend_from_slice(value);
         }
     }
 
-    fn rendered_members(&mut self, written: &[u8]) {
+    fn write_rendered_members(&mut self, written: &[u8]) {
         if written.is_empty() {
             return;
         }
@@ -417,22 +421,22 @@ impl<'o> JsonObjectWriter<'o> {
         self.out.extend_from_slice(written);
     }
 
-    fn object(&mut self, name: &'static str, members: impl FnOnce(&mut JsonObjectWriter<'_>)) {
-        let mut object = JsonObjectWriter::begin(self.name(name));
+    fn write_object(&mut self, name: &'static str, members: impl FnOnce(&mut JsonObjectWriter<'_>)) {
+        let mut object = JsonObjectWriter::begin(self.write_name(name));
         members(&mut object);
         object.end();
     }
 
-    fn mount(&mut self, request: &AuditRequest<'_>) {
+    fn write_mount(&mut self, request: &AuditRequest<'_>) {
         if let Some(mount) = request.mount {
-            self.json("mount_point", &mount.path);
-            self.json("mount_type", mount.kind.name());
-            self.json("mount_accessor", &mount.accessor);
+            self.write_json("mount_point", &mount.path);
+            self.write_json("mount_type", mount.kind.name());
+            self.write_json("mount_accessor", &mount.accessor);
         }
     }
 }
 
-/// The message for a refusal without text.
+/// The error message of a refusal that has no text of its own.
 fn describe_kind(kind: Kind) -> &'static str {
     match kind {
         Kind::Malformed => "malformed request",
@@ -548,7 +552,7 @@ mod tests {
     fn device_test_line_has_the_shape_of_a_request() {
         let form = EntryFormat::new(Mask::new(&[1; 32], false, false), false);
         let now = Time::UNIX_EPOCH;
-        let line: serde_json::Value = serde_json::from_slice(&form.test_line(now, now)).unwrap();
+        let line: serde_json::Value = serde_json::from_slice(&form.render_test_line(now, now)).unwrap();
         assert_eq!((&line["type"], &line["request"]["path"]), (&"request".into(), &"sys/audit/test".into()));
         assert_eq!(line["error"], "audit: no entry accepted since 1970-01-01T00:00:00Z");
     }

@@ -20,19 +20,19 @@ use sha2::Sha256;
 use crate::fields::Fields;
 
 /// Longest member name that is not hashed, in bytes.
-const MAX_NAME_BYTES: usize = 256;
+const MAX_PLAIN_NAME_BYTES: usize = 256;
 /// Limit for the rendered form of a request body: `BASE_OUTPUT_BYTES` bytes plus `MAX_EXPANSION_FACTOR` bytes per byte
 /// sent. It is needed because the hash of a short text is much longer than the text.
 const BASE_OUTPUT_BYTES: usize = 4 * 1024;
 const MAX_EXPANSION_FACTOR: usize = 4;
-/// Members of a LIST response of which only the number is recorded, if the device is configured so.
+/// Members of a LIST response. A device that is configured so records only the number of their items.
 const COUNTED_MEMBERS: [&str; 2] = ["keys", "key_info"];
 
-/// Members of responses with values that many responses share: CA certificates.
+/// Response members whose hashed values are cached, because many responses share them: CA certificates.
 const CACHED_MEMBERS: [&str; 2] = ["issuing_ca", "ca_chain"];
-/// Maximum number of such values in the cache.
+/// Maximum number of cached values of [`CACHED_MEMBERS`].
 const MAX_CACHED_VALUES: usize = 16;
-/// Maximum length of such a value, in bytes of JSON.
+/// Maximum length of a cached value of [`CACHED_MEMBERS`], in bytes of JSON.
 const MAX_CACHED_VALUE_BYTES: usize = 16 * 1024;
 
 const HEX_DIGITS: [[u8; 2]; 256] = {
@@ -51,14 +51,14 @@ struct CachedMaskedValue {
     written: Box<[u8]>,
 }
 
-/// The hash settings of a device.
+/// Writes the values in the entries of one device, with hashes (HMACs) instead of texts that may be secret.
 pub(super) struct Mask {
     key: Hmac<Sha256>,
     /// Rendered values of [`CACHED_MEMBERS`], newest first.
     cache: ArcSwap<Vec<Arc<CachedMaskedValue>>>,
-    /// `true` to keep texts as they are.
+    /// `true` to write texts without hashing them.
     raw: bool,
-    /// `true` to keep accessors as they are.
+    /// `true` to write accessors without hashing them.
     unmasked_accessors: bool,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct MaskExceptions<'a> {
     pub(super) clear: &'a [String],
     /// `true` to record only the number of names in a LIST response.
     pub(super) counts_lists: bool,
-    /// `true` for a response as text, in which [`CACHED_MEMBERS`] values are cached.
+    /// `true` for a response body that is JSON text: values of [`CACHED_MEMBERS`] in it are cached.
     pub(super) repeats: bool,
     /// Maximum number of bytes that may be written; a longer value is not written at all.
     pub(super) max_bytes: Option<usize>,
@@ -87,8 +87,8 @@ impl Mask {
         self.raw
     }
 
-    /// Maximum number of bytes for a request body of `sent` bytes. `None` if texts are not hashed, because they cannot
-    /// expand then.
+    /// Maximum length of the rendered form of a request body of `sent` bytes. `None` if texts are not hashed, because
+    /// they cannot expand then.
     pub(super) fn max_bytes(&self, sent: usize) -> Option<usize> {
         (!self.raw).then_some(BASE_OUTPUT_BYTES + MAX_EXPANSION_FACTOR * sent)
     }
@@ -99,7 +99,7 @@ impl Mask {
         String::from_utf8_lossy(&out).into_owned()
     }
 
-    /// Writes a text that may be secret.
+    /// Writes the hash of a text, or the text itself if the device records raw texts.
     pub(super) fn write_text(&self, out: &mut Vec<u8>, text: &str) {
         if self.raw {
             return write_json_text(out, text);
@@ -118,9 +118,9 @@ impl Mask {
     }
 
     pub(super) fn write_value(&self, out: &mut Vec<u8>, value: &Value, exceptions: MaskExceptions<'_>) {
-        // The cache of repeated values compares texts, so it is not used here. A parsed value cannot fail to
-        // deserialize.
-        let _ = self.node(out, MaskExceptions { repeats: false, ..exceptions }).deserialize(value);
+        // The cache compares JSON texts, so a parsed value cannot use it. Deserializing from a parsed value cannot
+        // fail.
+        let _ = self.root_node(out, MaskExceptions { repeats: false, ..exceptions }).deserialize(value);
     }
 
     /// Writes JSON that is given as text. Writes nothing if it is invalid or takes too much space.
@@ -132,7 +132,7 @@ impl Mask {
     ) -> Result<(), serde_json::Error> {
         let start = out.len();
         let mut reader = serde_json::Deserializer::from_slice(text);
-        let read = self.node(out, exceptions).deserialize(&mut reader).and_then(|()| reader.end());
+        let read = self.root_node(out, exceptions).deserialize(&mut reader).and_then(|()| reader.end());
         read.inspect_err(|_| out.truncate(start))
     }
 
@@ -144,7 +144,7 @@ impl Mask {
         exceptions: MaskExceptions<'_>,
     ) -> Result<(), serde_json::Error> {
         let start = out.len();
-        self.node(out, exceptions).fields(fields).inspect_err(|_| out.truncate(start))
+        self.root_node(out, exceptions).write_fields(fields).inspect_err(|_| out.truncate(start))
     }
 
     /// Replaces quoted parts of a server message with their hashes, because they may come from the caller.
@@ -161,7 +161,7 @@ impl Mask {
                 escaped = c == '\\' && !escaped;
                 ends
             });
-            // An unterminated quote extends to the end.
+            // An unterminated quote extends to the end of the message.
             let (quoted, after) = end.map_or((quoted, ""), |end| (&quoted[..end], &quoted[end + 1..]));
             out.push_str(before);
             out.push_str(&self.hash(quoted.as_bytes()));
@@ -200,7 +200,7 @@ impl Mask {
         Ok(())
     }
 
-    /// Writes a value that many responses share, from the cache if possible.
+    /// Writes a value of one of [`CACHED_MEMBERS`], from the cache if possible.
     fn write_cached(&self, out: &mut Vec<u8>, text: &str) -> Result<(), serde_json::Error> {
         if let Some(known) = self.cache.load().iter().find(|known| *known.text == *text) {
             out.extend_from_slice(&known.written);
@@ -208,7 +208,7 @@ impl Mask {
         }
         let start = out.len();
         self.write_json(out, text.as_bytes(), MaskExceptions::default())?;
-        if text.len() <= MAX_CACHED_VALUE_BYTES && is_public(text) {
+        if text.len() <= MAX_CACHED_VALUE_BYTES && contains_only_certificates(text) {
             let new = Arc::new(CachedMaskedValue { text: text.into(), written: out[start..].into() });
             self.cache
                 .rcu(|kept| [&new].into_iter().chain(kept.iter()).take(MAX_CACHED_VALUES).cloned().collect::<Vec<_>>());
@@ -216,13 +216,13 @@ impl Mask {
         Ok(())
     }
 
-    fn node<'n>(&'n self, out: &'n mut Vec<u8>, exceptions: MaskExceptions<'n>) -> MaskingNode<'n> {
+    fn root_node<'n>(&'n self, out: &'n mut Vec<u8>, exceptions: MaskExceptions<'n>) -> MaskingNode<'n> {
         let end = exceptions.max_bytes.map_or(usize::MAX, |max_bytes| out.len() + max_bytes);
         MaskingNode { mask: self, out, exceptions, end, clear: self.raw, counted: false, secret: false }
     }
 
     fn push_name(&self, out: &mut Vec<u8>, name: &str) {
-        if name.len() <= MAX_NAME_BYTES { write_json_text(out, name) } else { self.write_text(out, name) }
+        if name.len() <= MAX_PLAIN_NAME_BYTES { write_json_text(out, name) } else { self.write_text(out, name) }
     }
 
     fn push_hash(&self, out: &mut Vec<u8>, text: &[u8]) {
@@ -240,8 +240,8 @@ fn push_hash(out: &mut Vec<u8>, hash: Hmac<Sha256>) {
 const SECRET_MEMBERS: [&str; 7] =
     ["pin", "password", "secret_key", "secret_id", "client_secret", "access_key", "session_token"];
 
-/// `true` if JSON holds certificates and no private key, so that it may be cached.
-fn is_public(text: &str) -> bool {
+/// `true` if a JSON value contains certificates and no private key, so that it may be cached.
+fn contains_only_certificates(text: &str) -> bool {
     text.trim_start_matches('[').starts_with("\"-----BEGIN CERTIFICATE-----") && !text.contains("PRIVATE KEY")
 }
 
@@ -254,14 +254,14 @@ pub(super) fn write_json_text(out: &mut Vec<u8>, text: &str) {
 #[derive(Deserialize)]
 struct MemberName<'n>(#[serde(borrow)] Cow<'n, str>);
 
-/// A value that is converted while it is parsed.
+/// A JSON value whose strings are replaced by their hashes while it is parsed.
 struct MaskingNode<'n> {
     mask: &'n Mask,
     out: &'n mut Vec<u8>,
     exceptions: MaskExceptions<'n>,
     /// Length of `out` that must not be exceeded.
     end: usize,
-    /// `true` to keep strings unmasked.
+    /// `true` to write strings without hashing them.
     clear: bool,
     /// `true` to write only the number of items.
     counted: bool,
@@ -270,30 +270,30 @@ struct MaskingNode<'n> {
 }
 
 impl MaskingNode<'_> {
-    /// `true` if all parts of the value must be hashed.
+    /// `true` if numbers and member names in the value must be hashed, too.
     fn is_secret(&self) -> bool {
         self.secret && !self.clear
     }
 
-    fn child(&mut self) -> MaskingNode<'_> {
+    fn child_node(&mut self) -> MaskingNode<'_> {
         let Self { mask, ref mut out, exceptions, end, clear, secret, .. } = *self;
-        // The two settings apply to the members of a response only, not to nested members.
+        // `counts_lists` and `repeats` apply to the top-level members of a response, not to nested members.
         let exceptions = MaskExceptions { counts_lists: false, repeats: false, ..exceptions };
         MaskingNode { mask, out, exceptions, end, clear, counted: false, secret }
     }
 
-    /// Fails if the output is too long.
+    /// Fails if the output exceeds its maximum length.
     fn check_length<E: serde::de::Error>(&self) -> Result<(), E> {
         if self.out.len() > self.end { Err(E::custom("the rendered JSON is too long")) } else { Ok(()) }
     }
 
-    fn fields(mut self, fields: &Fields) -> Result<(), serde_json::Error> {
+    fn write_fields(mut self, fields: &Fields) -> Result<(), serde_json::Error> {
         self.out.push(b'{');
         for (n, (name, value)) in fields.iter().enumerate() {
             if n > 0 {
                 self.out.push(b',');
             }
-            self.child().write_member_name(name).deserialize(value)?;
+            self.child_node().write_member_name(name).deserialize(value)?;
             self.check_length()?;
         }
         self.out.push(b'}');
@@ -316,7 +316,7 @@ impl MaskingNode<'_> {
     }
 
     /// Writes a member whose value is JSON text.
-    fn member(self, name: &str, json: &str) -> Result<(), serde_json::Error> {
+    fn write_member(self, name: &str, json: &str) -> Result<(), serde_json::Error> {
         let node = self.write_member_name(name);
         if !node.clear && CACHED_MEMBERS.contains(&name) {
             node.mask.write_cached(node.out, json)
@@ -327,7 +327,7 @@ impl MaskingNode<'_> {
         }
     }
 
-    fn number<E>(self, value: impl fmt::Display) -> Result<(), E> {
+    fn write_number<E>(self, value: impl fmt::Display) -> Result<(), E> {
         if self.is_secret() {
             self.mask.write_text(self.out, &value.to_string());
             return Ok(());
@@ -366,16 +366,16 @@ impl<'de> Visitor<'de> for MaskingNode<'_> {
     }
 
     fn visit_i64<E>(self, value: i64) -> Result<(), E> {
-        self.number(value)
+        self.write_number(value)
     }
 
     fn visit_u64<E>(self, value: u64) -> Result<(), E> {
-        self.number(value)
+        self.write_number(value)
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
         if self.is_secret() {
-            return self.number(value);
+            return self.write_number(value);
         }
         serde_json::to_writer(self.out, &value).map_err(E::custom)
     }
@@ -399,7 +399,7 @@ impl<'de> Visitor<'de> for MaskingNode<'_> {
         }
         self.out.push(b'[');
         let mut end = self.out.len();
-        while items.next_element_seed(self.child())?.is_some() {
+        while items.next_element_seed(self.child_node())?.is_some() {
             self.check_length()?;
             end = self.out.len();
             self.out.push(b',');
@@ -421,11 +421,11 @@ impl<'de> Visitor<'de> for MaskingNode<'_> {
         let mut end = self.out.len();
         let MaskExceptions { counts_lists, repeats, .. } = self.exceptions;
         while let Some(MemberName(name)) = members.next_key()? {
-            let mut member = self.child();
+            let mut member = self.child_node();
             member.exceptions.counts_lists = counts_lists;
             if repeats {
                 let value: &RawValue = members.next_value()?;
-                member.member(&name, value.get()).map_err(A::Error::custom)?;
+                member.write_member(&name, value.get()).map_err(A::Error::custom)?;
             } else {
                 members.next_value_seed(member.write_member_name(&name))?;
             }
@@ -565,7 +565,7 @@ mod tests {
                 )
                 .unwrap();
                 let text = |written| String::from_utf8(written).unwrap();
-                // Both texts have the same order, because serde_json sorts the members of an object.
+                // Both texts have the same member order, because serde_json sorts the members of an object.
                 assert_eq!(text(from_value), text(from_text));
             }
         }
@@ -576,7 +576,7 @@ mod tests {
 
     #[test]
     fn mask_hashes_long_names_and_writes_nothing_for_bad_json() {
-        let long = "n".repeat(MAX_NAME_BYTES + 1);
+        let long = "n".repeat(MAX_PLAIN_NAME_BYTES + 1);
         let hashed = mask().hash(long.as_bytes());
         assert_eq!(mask_value(&json!({ long: 1 }), MaskExceptions::default()), json!({ hashed: 1 }));
         let mut out = b"before".to_vec();

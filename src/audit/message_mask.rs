@@ -48,25 +48,27 @@ impl RequestTexts {
         let mut out = String::with_capacity(unquoted.len() + 80);
         let mut rest = &*unquoted;
         while let Some(at) = rest.find(is_word_boundary) {
-            push_masked(&mut out, mask, sent, &rest[..at], 0);
+            push_masked_word(&mut out, mask, sent, &rest[..at], 0);
             let end = at + rest[at..].chars().next().map_or(0, char::len_utf8);
             out.push_str(&rest[at..end]);
             rest = &rest[end..];
         }
-        push_masked(&mut out, mask, sent, rest, 0);
+        push_masked_word(&mut out, mask, sent, rest, 0);
         out.into()
     }
 }
 
-/// Separators within a word: it is split at the first group, and its parts at the second.
+/// Separators within a word. A word is split at the first group of separators, and the resulting parts at the second
+/// group.
 const WORD_SEPARATORS: [&[char]; 2] = [&[':', '/', '@'], &['.', '-', '_', '+', '*']];
 
 fn is_word_boundary(c: char) -> bool {
     c.is_whitespace() || ",;()[]{}<>=\"'|".contains(c)
 }
 
-/// Appends a word of a message: as its hash if it occurs in `sent`, the texts of the request, else part by part.
-fn push_masked(out: &mut String, mask: &Mask, sent: &[String], word: &str, level: usize) {
+/// Appends a word of a message. A word that occurs in `sent`, the texts of the request, is replaced by its hash; the
+/// parts of any other word are checked one by one.
+fn push_masked_word(out: &mut String, mask: &Mask, sent: &[String], word: &str, level: usize) {
     if word.starts_with(Mask::PREFIX) {
         return out.push_str(word);
     }
@@ -84,7 +86,7 @@ fn push_masked(out: &mut String, mask: &Mask, sent: &[String], word: &str, level
     let Some(marks) = WORD_SEPARATORS.get(level) else { return out.push_str(word) };
     for part in word.split_inclusive(*marks) {
         let before = part.trim_end_matches(*marks);
-        push_masked(out, mask, sent, before, level + 1);
+        push_masked_word(out, mask, sent, before, level + 1);
         out.push_str(&part[before.len()..]);
     }
 }
@@ -99,7 +101,7 @@ struct TextCollector {
 }
 
 impl TextCollector {
-    /// Adds all texts of a value; `false` if they exceed the limit.
+    /// Adds all strings in a value; returns `false` if they exceed the size limit.
     fn collect(&mut self, value: &Value) -> bool {
         match value {
             Value::String(text) => self.push(text),

@@ -1,5 +1,5 @@
-//! Settings of audit devices. Only the server configuration declares devices, so that API callers
-//! cannot have files written.
+//! Settings of audit devices. Devices can only be declared in the server configuration, so that API callers cannot make
+//! the server write files.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,9 +15,9 @@ use crate::error::{Error, Result};
 /// The settings of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditDeviceSettings {
-    /// The unique name, in `sys/audit` and in metrics.
+    /// The unique name of the device in `sys/audit` and in metrics.
     pub name: String,
-    /// The output.
+    /// The output to which the device writes.
     pub target: AuditTarget,
     /// `true` to record texts unhashed, secrets included: for debugging, and only for one device.
     pub log_raw: bool,
@@ -32,18 +32,18 @@ pub struct AuditDeviceSettings {
 pub enum AuditTarget {
     /// A file.
     File {
-        /// The path.
+        /// The path of the file.
         path: PathBuf,
-        /// The permissions.
+        /// The permissions of the file, as a Unix mode.
         mode: u32,
-        /// `true` if a line counts as written only once it is synced to disk.
+        /// `true` to sync each write to disk before its lines count as written.
         fsync: bool,
     },
     /// Standard output.
     Stdout,
-    /// A log collector.
+    /// A connection to a log collector.
     Socket {
-        /// The address.
+        /// The address of the collector.
         peer: CollectorAddress,
         /// Time limit for connecting, and for a write.
         write_timeout: Duration,
@@ -51,12 +51,12 @@ pub enum AuditTarget {
 }
 
 impl AuditDeviceSettings {
-    /// Settings with this name and all defaults.
+    /// Creates settings with this name and target, and defaults for all options.
     pub fn new(name: impl Into<String>, target: AuditTarget) -> Self {
         Self { name: name.into(), target, log_raw: false, hmac_accessor: true, elide_list_responses: true }
     }
 
-    /// Settings for a file, with all defaults.
+    /// Creates settings for a device that writes to a file, with defaults for all options.
     pub fn file(name: impl Into<String>, path: impl Into<PathBuf>) -> Self {
         Self::new(name, AuditTarget::File { path: path.into(), mode: 0o600, fsync: false })
     }
@@ -70,7 +70,7 @@ impl AuditDeviceSettings {
         }
     }
 
-    /// Returns the options by name, as texts.
+    /// Returns the options by name, with their values as texts.
     pub fn options(&self) -> BTreeMap<&'static str, String> {
         let mut options = BTreeMap::from([
             ("log_raw", self.log_raw.to_string()),

@@ -3,8 +3,8 @@
 //! The socket connects at the first write and reconnects when the connection has ended; a failed write is retried once
 //! on a new connection. Input is read and discarded, to detect a closed connection before a write is lost.
 //! `write_timeout` limits connecting over TCP, each write, and the time until the peer acknowledges data. Connecting to
-//! a Unix socket that is not accepted blocks, and the device counts as hung. Acknowledged data has left this machine,
-//! but need not be on a disk.
+//! a Unix socket blocks while the collector accepts no connections; the device then counts as hung. Acknowledged data
+//! has left this machine, but need not be on a disk.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -18,7 +18,7 @@ use rustix::net::{Shutdown, shutdown};
 
 use super::device::AuditSink;
 
-/// The address of a collector.
+/// The address of a log collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CollectorAddress {
     /// Host and port.
@@ -77,7 +77,7 @@ impl SocketSink {
             None => self.connect()?,
         };
         check_open(&mut *stream)?;
-        // After a partial write the connection is closed: the next line must not follow an incomplete one.
+        // Closes the connection after a partial write, because the next line must not follow an incomplete one.
         write_until(&mut *stream, lines, Instant::now() + self.timeout).inspect_err(|_| {
             let _ = shutdown(&*stream, Shutdown::Both);
         })?;
@@ -86,7 +86,7 @@ impl SocketSink {
     }
 }
 
-/// Writes all lines until the deadline, which a slow reader does not extend.
+/// Writes all lines, or fails once the deadline `until` has passed, even if the peer keeps reading slowly.
 fn write_until(stream: &mut dyn SinkStream, mut lines: &[u8], until: Instant) -> io::Result<()> {
     while !lines.is_empty() {
         if Instant::now() > until {
@@ -102,12 +102,13 @@ fn write_until(stream: &mut dyn SinkStream, mut lines: &[u8], until: Instant) ->
     Ok(())
 }
 
-/// Fails if the peer has closed the connection. A peer that keeps sending counts as open after a few reads.
+/// Fails if the peer has closed the connection. The connection counts as open if the peer still sends data after a few
+/// reads.
 fn check_open(stream: &mut dyn SinkStream) -> io::Result<()> {
-    const READS: usize = 16;
+    const MAX_READS: usize = 16;
     ioctl_fionbio(&*stream, true)?;
     let mut discarded = [0; 4096];
-    let end = (0..READS).map(|_| stream.read(&mut discarded)).find(|end| !matches!(end, Ok(1..)));
+    let end = (0..MAX_READS).map(|_| stream.read(&mut discarded)).find(|end| !matches!(end, Ok(1..)));
     ioctl_fionbio(&*stream, false)?;
     match end {
         None => Ok(()),
@@ -174,7 +175,7 @@ mod tests {
         let mut socket = SocketSink::new(CollectorAddress::Tcp(listener.local_addr().unwrap().to_string()), TIMEOUT);
         let drops = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            // Reads slowly until the other side gives up.
+            // The collector reads slowly until the sink closes the connection.
             while stream.read(&mut [0; 64 * 1024]).is_ok_and(|read| read > 0) {
                 std::thread::sleep(Duration::from_millis(40));
             }

@@ -1,11 +1,11 @@
 //! An audit device that writes lines.
 //!
 //! The entries of a worker thread are collected until its other ready tasks have run, and written together. The worker
-//! writes them itself if there are other workers ([`begin_worker`]) and the output is fast ([`AuditSink::is_brief`])
-//! and idle. Otherwise, and for a while after a slow write, the device's thread does. An entry counts as accepted once
-//! all of its bytes are written. After [`ENTRY_TIMEOUT`] a write counts as hung, and entries are rejected until it
-//! ends. The queue is bounded; entries that do not fit wait. After a failed write the device is down until a test line
-//! of its thread succeeds.
+//! writes them itself if there are other workers ([`register_worker`]) and the output is fast
+//! ([`AuditSink::has_fast_writes`]) and idle. Otherwise, and for a while after a slow write, the device's thread writes
+//! them. An entry counts as accepted once all of its bytes are written. After [`ENTRY_TIMEOUT`] a write counts as hung,
+//! and entries are rejected until it ends. The queue is bounded; entries that do not fit wait. After a failed write the
+//! device is down until a test line of its thread succeeds.
 
 use std::cell::Cell;
 use std::io;
@@ -35,17 +35,17 @@ const MAX_WORKER_WRITE_TIME: Duration = Duration::from_millis(10);
 const WORKER_WRITE_PAUSE: Duration = Duration::from_secs(5);
 
 thread_local! {
-    /// `true` if other workers can go on while this thread is blocked by a write.
-    static MAY_BLOCK: Cell<bool> = const { Cell::new(false) };
+    /// `true` if other workers can handle requests while a write blocks this thread.
+    static MAY_BLOCK_ON_WRITE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Call it on each worker thread, with the number of workers. If there are several, the worker does fast writes itself.
-/// Threads that do not call it leave all writes to the threads of the devices.
-pub fn begin_worker(workers: usize) {
-    MAY_BLOCK.set(workers > 1);
+/// Marks the calling thread as one of `workers` HTTP workers. If there are several, this worker performs fast writes
+/// itself. Other threads leave all writes to the threads of the devices.
+pub fn register_worker(workers: usize) {
+    MAY_BLOCK_ON_WRITE.set(workers > 1);
 }
 
-/// A configured audit device.
+/// A configured audit device with its own thread.
 pub struct AuditWriter {
     settings: AuditDeviceSettings,
     format: Arc<EntryFormat>,
@@ -62,16 +62,17 @@ struct AuditQueue {
 
 #[derive(Default)]
 struct AuditQueueState {
-    /// Entries that a worker collects in one pass of its event loop, by thread. They are written when it yields.
+    /// The batches that worker threads are collecting, by thread. A batch is written when its worker has run its other
+    /// ready tasks.
     collected: Vec<(ThreadId, AuditBatch)>,
     /// Entries that wait for the device's thread.
     queued_batch: AuditBatch,
     /// Empty batches, reused for their capacity.
     spare: Vec<AuditBatch>,
     idle: bool,
-    /// Start of the current write. The thread that writes has exclusive use of the output.
-    writing: Option<Instant>,
-    /// Time from which workers may write themselves; `None` if they never may.
+    /// Start time of the current write. The writing thread has exclusive use of the output.
+    write_started_at: Option<Instant>,
+    /// Time from which workers may perform writes themselves; `None` if the output is not known to have fast writes.
     worker_writes_from: Option<Instant>,
     health: DeviceHealth,
     reopen: bool,
@@ -81,10 +82,11 @@ struct AuditQueueState {
 impl AuditQueueState {
     /// `true` if the current write takes too long.
     fn is_hung(&self) -> bool {
-        self.writing.is_some_and(|begun| begun.elapsed() > ENTRY_TIMEOUT)
+        self.write_started_at.is_some_and(|begun| begun.elapsed() > ENTRY_TIMEOUT)
     }
 
-    /// `true` if an idle thread must wake: it has something to do, or a time to wait for until the next attempt.
+    /// `true` if the idle thread of the device must wake: it has a task, or the device is not up and the time of its
+    /// next task must be determined.
     fn is_due(&self) -> bool {
         !self.queued_batch.lines.is_empty() || self.reopen || self.closed || !self.health.is_up()
     }
@@ -93,7 +95,7 @@ impl AuditQueueState {
         self.collected.iter().fold(self.queued_batch.lines.len(), |all, (_, batch)| all + batch.lines.len())
     }
 
-    /// Takes the collected entries of a thread.
+    /// Removes and returns the batch that a worker thread has collected.
     fn take_collected(&mut self, thread: ThreadId) -> Option<AuditBatch> {
         let at = self.collected.iter().position(|(owner, _)| *owner == thread)?;
         Some(self.collected.swap_remove(at).1)
@@ -109,7 +111,7 @@ struct AuditBatch {
 
 impl AuditBatch {
     /// Appends another batch, and returns the emptied one. Swaps instead of copying if possible.
-    fn join(&mut self, mut other: Self) -> Self {
+    fn append_batch(&mut self, mut other: Self) -> Self {
         if self.lines.is_empty() {
             std::mem::swap(self, &mut other);
         }
@@ -125,32 +127,32 @@ type AuditWriteResult = Result<(), Arc<io::Error>>;
 struct QueuedEntry {
     since: Instant,
     reply: oneshot::Sender<AuditWriteResult>,
-    /// `true` if the device was on trial. The request may then not wait for this entry, so the device counts it by
-    /// itself.
+    /// `true` if the device was on trial. The request possibly does not wait for such an entry, so the device counts
+    /// its result itself.
     trial: bool,
 }
 
-/// The next task of the thread.
+/// The next task of the device's thread.
 enum AuditWriterTask {
     Write(AuditBatch),
     Reopen,
     Probe,
-    /// Log that the device accepts entries again, after this time.
+    /// Log that the device accepts entries again, with the time since it failed.
     Recovered(Duration),
     End,
 }
 
-/// The guard of the first entry that a thread collects. When it is dropped, also by a disconnected client, the device's
-/// thread gets all entries that are not written yet.
+/// Held by the request whose entry began the batch of a worker thread. When it is dropped, even because the client
+/// disconnected, the device's thread gets all entries of the batch that are not written yet.
 struct BatchGuard<'w> {
     shared: &'w AuditWriterShared,
     thread: ThreadId,
 }
 
 impl BatchGuard<'_> {
-    /// Writes the collected entries on this thread if the queue lets it write now. Otherwise dropping the guard hands
-    /// them to the thread of the device.
-    fn end(self) {
+    /// Writes the batch on this thread if it may write now. Otherwise dropping the guard hands the batch to the
+    /// device's thread.
+    fn write_or_hand_over(self) {
         if let Some(batch) = self.shared.queue.take_for_writing(self.thread) {
             self.shared.write(batch);
         }
@@ -164,7 +166,7 @@ impl Drop for BatchGuard<'_> {
 }
 
 impl AuditWriter {
-    /// Starts the thread. `key` is the HMAC key for texts.
+    /// Starts the thread of a device. `key` is the HMAC key with which texts are hashed.
     ///
     /// # Errors
     /// `Internal` when the thread cannot be created.
@@ -176,14 +178,14 @@ impl AuditWriter {
     ) -> Result<Arc<Self>> {
         let format = Arc::new(settings.entry_format(key));
         let labels = || [("device", settings.name.clone())];
-        // Created at zero, so that an alert notices the first failure.
+        // The counter is created at zero, so that an alert notices the first failure.
         let count = |result: &'static str| {
             let counter = counter!(telemetry::AUDIT_ENTRIES, "device" => settings.name.clone(), "result" => result);
             counter.increment(0);
             counter
         };
         let queue = AuditQueue::default();
-        queue.lock().worker_writes_from = sink.is_brief().then(Instant::now);
+        queue.lock().worker_writes_from = sink.has_fast_writes().then(Instant::now);
         let shared = Arc::new(AuditWriterShared {
             queue,
             output: Mutex::new(ExclusiveSink { sink, failed_at: clock.now() }),
@@ -202,7 +204,7 @@ impl AuditWriter {
         Ok(Arc::new(Self { settings, format, shared }))
     }
 
-    /// The settings.
+    /// The settings of the device.
     pub fn settings(&self) -> &AuditDeviceSettings {
         &self.settings
     }
@@ -220,7 +222,7 @@ impl AuditWriter {
 
     async fn write(&self, line: &[u8]) -> Result<()> {
         let (reply, guard) = loop {
-            // Created before the check, so that no notification is missed.
+            // The future is created before the queue is checked, so that no notification is missed.
             let space_freed = self.shared.queue.space_freed.notified();
             match self.shared.enqueue(line)? {
                 Some(queued) => break queued,
@@ -229,7 +231,7 @@ impl AuditWriter {
         };
         if let Some(guard) = guard {
             tokio::task::yield_now().await;
-            guard.end();
+            guard.write_or_hand_over();
         }
         match reply.await {
             Ok(written) => written.map_err(|why| Error::unavailable("output error", why)),
@@ -258,7 +260,7 @@ impl AuditDevice for AuditWriter {
         async move { self.write(&self.format.render_line(request_part, entry)).await }.boxed()
     }
 
-    fn note_missed(&self) -> bool {
+    fn record_missed_entry(&self) -> bool {
         self.shared.failed.increment(1);
         // During an outage and the trial after it, the device's thread does the logging.
         self.shared.queue.lock().health.is_up()
@@ -280,17 +282,17 @@ impl AuditQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Passes a thread's collected entries to the device's thread.
+    /// Passes the batch that a worker thread has collected to the device's thread.
     fn hand_over(&self, thread: ThreadId) {
         let mut state = self.lock();
         if let Some(batch) = state.take_collected(thread) {
-            let empty = state.queued_batch.join(batch);
+            let empty = state.queued_batch.append_batch(batch);
             state.spare.push(empty);
         }
         self.wake(state);
     }
 
-    /// Unlocks the state, and wakes the thread if it is idle and has something to do.
+    /// Unlocks the state, and wakes the device's thread if it is idle and has something to do.
     fn wake(&self, mut state: MutexGuard<'_, AuditQueueState>) {
         let wake = state.idle && state.is_due();
         state.idle &= !wake;
@@ -300,17 +302,17 @@ impl AuditQueue {
         }
     }
 
-    /// Takes the collected entries of a thread, which then writes them itself and has exclusive use of the output.
-    /// `None` if the thread may not write.
+    /// Returns the batch that a worker thread has collected, and gives this thread exclusive use of the output to write
+    /// it. `None` if the thread may not write now.
     fn take_for_writing(&self, thread: ThreadId) -> Option<AuditBatch> {
         let mut state = self.lock();
         let now = Instant::now();
-        let may_write = MAY_BLOCK.get() && state.worker_writes_from.is_some_and(|from| from <= now);
-        if !may_write || state.writing.is_some() || state.reopen || !state.health.is_up() {
+        let may_write = MAY_BLOCK_ON_WRITE.get() && state.worker_writes_from.is_some_and(|from| from <= now);
+        if !may_write || state.write_started_at.is_some() || state.reopen || !state.health.is_up() {
             return None;
         }
         let batch = state.take_collected(thread)?;
-        state.writing = Some(now);
+        state.write_started_at = Some(now);
         drop(state);
         self.space_freed.notify_waiters();
         Some(batch)
@@ -322,19 +324,20 @@ impl AuditQueue {
         loop {
             let now = Instant::now();
             let mut left = None;
-            if state.writing.is_none() {
+            if state.write_started_at.is_none() {
                 if std::mem::take(&mut state.reopen) {
                     if !state.health.is_down() {
-                        state.writing = Some(now);
+                        state.write_started_at = Some(now);
                         return AuditWriterTask::Reopen;
                     }
-                    // The next write reopens the output by itself, so the device only has to be due.
+                    // Each attempt on a device that is down reopens the output, so only the next attempt must be made
+                    // immediate.
                     state.health.retry_now(now);
                 }
                 left = match state.health.next_task(now) {
                     DeviceHealthTask::Recovered(after) => return AuditWriterTask::Recovered(after),
                     DeviceHealthTask::Attempt if !state.closed => {
-                        state.writing = Some(now);
+                        state.write_started_at = Some(now);
                         return AuditWriterTask::Probe;
                     }
                     DeviceHealthTask::Attempt => None,
@@ -343,7 +346,7 @@ impl AuditQueue {
                 if !state.queued_batch.lines.is_empty() {
                     let empty = state.spare.pop().unwrap_or_default();
                     let batch = std::mem::replace(&mut state.queued_batch, empty);
-                    state.writing = Some(now);
+                    state.write_started_at = Some(now);
                     drop(state);
                     self.space_freed.notify_waiters();
                     return AuditWriterTask::Write(batch);
@@ -361,10 +364,10 @@ impl AuditQueue {
         }
     }
 
-    /// Ends the exclusive use of the output, after a write that `took` this time.
-    fn end_write(&self, mut batch: AuditBatch, took: Duration, brief: bool) {
+    /// Ends the exclusive use of the output. `took` is the duration of the write.
+    fn end_write(&self, mut batch: AuditBatch, took: Duration, fast_writes: bool) {
         batch.lines.clear();
-        // Frees memory after a burst of large entries.
+        // Limits the memory that the batch retains after a burst of large entries.
         batch.lines.shrink_to(MAX_QUEUED_BYTES / 16);
         let mut state = self.lock();
         let now = Instant::now();
@@ -373,15 +376,15 @@ impl AuditQueue {
         } else {
             state.worker_writes_from.unwrap_or(now)
         };
-        state.worker_writes_from = brief.then_some(from);
-        state.writing = None;
+        state.worker_writes_from = fast_writes.then_some(from);
+        state.write_started_at = None;
         if batch.lines.capacity() > 0 {
             state.spare.push(batch);
         }
         self.wake(state);
     }
 
-    /// Notes a failed write, and collects all waiting entries. `true` if it must be logged.
+    /// Records a failed write, and moves all queued entries to `waiting`. Returns `true` if the failure must be logged.
     fn fail_pending(&self, waiting: &mut Vec<QueuedEntry>) -> bool {
         let mut state = self.lock();
         let is_new_outage = state.health.record_failure(Instant::now());
@@ -396,14 +399,14 @@ impl AuditQueue {
     }
 }
 
-/// The output, and the state that only its exclusive user changes.
+/// The output, and state that only the thread with exclusive use of the output changes.
 struct ExclusiveSink {
     sink: Box<dyn AuditSink>,
     /// Time of the last failed write.
     failed_at: Time,
 }
 
-/// The state that requests and the thread share.
+/// The state that requests share with the device's thread.
 struct AuditWriterShared {
     queue: AuditQueue,
     output: Mutex<ExclusiveSink>,
@@ -418,8 +421,8 @@ struct AuditWriterShared {
 }
 
 impl AuditWriterShared {
-    /// Queues a line; `None` if the queue is full. The caller yields once and then ends the returned guard, if there is
-    /// one.
+    /// Queues a line; `None` if the queue is full. If a guard is returned, the caller yields once and then calls
+    /// [`BatchGuard::write_or_hand_over`].
     fn enqueue(&self, line: &[u8]) -> Result<Option<(oneshot::Receiver<AuditWriteResult>, Option<BatchGuard<'_>>)>> {
         let mut state = self.queue.lock();
         if state.health.is_down() {
@@ -477,10 +480,10 @@ impl AuditWriterShared {
     }
 
     fn end_write(&self, output: &ExclusiveSink, batch: AuditBatch, begun: Instant) {
-        self.queue.end_write(batch, begun.elapsed(), output.sink.is_brief());
+        self.queue.end_write(batch, begun.elapsed(), output.sink.has_fast_writes());
     }
 
-    /// Writes a batch and sends the result to all of its entries.
+    /// Writes a batch, and sends the result to the requests of all its entries.
     fn write(&self, mut batch: AuditBatch) {
         let begun = Instant::now();
         let mut output = self.lock_sink();
@@ -501,7 +504,7 @@ impl AuditWriterShared {
         self.end_write(&output, batch, begun);
     }
 
-    /// Handles a failed write. Entries that have arrived since it began fail, too.
+    /// Handles a failed write. Entries that arrived after the write began fail, too.
     fn fail_pending(&self, why: &io::Error, waiting: &mut Vec<QueuedEntry>) {
         let is_new_outage = self.queue.fail_pending(waiting);
         let what = format!("audit device {}: write failed: {why}", self.name);
@@ -515,12 +518,12 @@ impl AuditWriterShared {
     fn probe(&self) {
         let begun = Instant::now();
         let mut output = self.lock_sink();
-        let line = self.format.test_line(self.clock.now(), output.failed_at);
+        let line = self.format.render_test_line(self.clock.now(), output.failed_at);
         match output.sink.reopen().and_then(|()| output.sink.write(&line)) {
             Ok(()) => self.queue.lock().health.record_success(Instant::now()),
             Err(why) => {
                 self.queue.lock().health.record_failure(Instant::now());
-                // Shows in the metrics that the outage continues, even without requests.
+                // This shows in the metrics that the outage continues, even without requests.
                 self.failed.increment(1);
                 tracing::debug!("audit device {}: still accepts no entries: {why}", self.name);
             }
@@ -529,8 +532,8 @@ impl AuditWriterShared {
     }
 
     /// Counts the entries of a write before their requests continue. A written entry of a disconnected client counts
-    /// only if the device was on trial. Failed entries are counted by [`AuditDevice::note_missed`], except for those on
-    /// trial whose requests do not wait: they are counted here.
+    /// only if the device was on trial. A failed entry is counted by [`AuditDevice::record_missed_entry`], unless it was
+    /// written on trial and its request no longer waits: such an entry is counted here.
     fn count_results(&self, written: bool, waiting: &[QueuedEntry]) {
         let is_unnoticed = |waiting: &&QueuedEntry| waiting.trial && waiting.reply.is_closed();
         if written {
@@ -547,7 +550,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc;
 
-    /// Sends each write to a channel.
+    /// A sink that sends the written lines to a channel.
     struct RecordingSink(mpsc::Sender<Vec<u8>>);
 
     impl AuditSink for RecordingSink {
@@ -565,7 +568,7 @@ mod tests {
         AuditWriter::start(AuditDeviceSettings::file("file", "unused"), &[7; 32], sink, Clock::system()).unwrap()
     }
 
-    /// An output whose writes fail slowly while `bad` is set.
+    /// A sink whose writes fail after a delay while `bad` is set.
     struct FlakySink {
         bad: Arc<AtomicBool>,
         slow: Duration,
@@ -582,7 +585,7 @@ mod tests {
         }
     }
 
-    /// A writer with an output that fails, each time after the duration `slow`.
+    /// Returns a writer whose sink fails, each time after the duration `slow`.
     fn failing_writer(slow: Duration) -> (Arc<AuditWriter>, Arc<AtomicBool>, mpsc::Receiver<Vec<u8>>) {
         let (sender, writes) = mpsc::channel();
         let bad = Arc::new(AtomicBool::new(true));
@@ -595,7 +598,7 @@ mod tests {
     async fn entries_of_one_event_loop_pass_are_one_write() {
         let (writer, writes) = recording_writer();
         let later = async {
-            // Long enough for a thread that was woken before to finish.
+            // Gives a thread that was woken earlier the time to finish.
             thread::sleep(Duration::from_millis(100));
             writer.write(b"two\n").await
         };
@@ -630,24 +633,24 @@ mod tests {
     }
     #[tokio::test]
     async fn failed_device_refuses_immediately_and_recovers_by_itself() {
-        const SLOW: Duration = Duration::from_secs(2);
-        let (writer, bad, writes) = failing_writer(SLOW);
+        const FAILED_WRITE_DURATION: Duration = Duration::from_secs(2);
+        let (writer, bad, writes) = failing_writer(FAILED_WRITE_DURATION);
         assert!(!writer.is_down() && writer.is_trusted());
         let during = async {
-            tokio::time::sleep(SLOW / 5).await;
+            tokio::time::sleep(FAILED_WRITE_DURATION / 5).await;
             writer.write(b"two\n").await
         };
         let begun = Instant::now();
         let (one, two) = tokio::join!(writer.write(b"one\n"), during);
         assert!(one.is_err() && two.is_err());
         assert!(
-            begun.elapsed() < 2 * SLOW,
+            begun.elapsed() < 2 * FAILED_WRITE_DURATION,
             "an entry that arrives during a write waits for no other write: {:?}",
             begun.elapsed()
         );
         assert!(writer.is_down() && !writer.is_trusted());
         assert!(writer.write(b"three\n").now_or_never().is_some_and(|taken| taken.is_err()));
-        assert!(!writer.note_missed(), "the device's thread has logged the failure");
+        assert!(!writer.record_missed_entry(), "the device's thread has logged the failure");
         bad.store(false, Ordering::Relaxed);
         let test: serde_json::Value = serde_json::from_slice(&writes.recv_timeout(WRITE_TIMEOUT).unwrap()).unwrap();
         assert_eq!(test["request"]["path"], "sys/audit/test");
@@ -687,56 +690,57 @@ mod tests {
         assert!(took.iter().any(|took| *took < Duration::from_millis(900)), "{took:?}");
     }
 
-    /// Sends the id of the writing thread to a channel. The next write takes `takes`.
-    struct BriefSink {
+    /// A sink that sends the id of the writing thread to a channel. The next write lasts `takes`.
+    struct FastSink {
         sender: mpsc::Sender<ThreadId>,
         takes: Arc<Mutex<Duration>>,
-        brief: bool,
+        fast_writes: bool,
     }
 
-    impl AuditSink for BriefSink {
+    impl AuditSink for FastSink {
         fn write(&mut self, _: &[u8]) -> io::Result<()> {
             thread::sleep(std::mem::take(&mut *self.takes.lock().unwrap()));
             self.sender.send(thread::current().id()).map_err(io::Error::other)
         }
 
-        fn is_brief(&self) -> bool {
-            self.brief
+        fn has_fast_writes(&self) -> bool {
+            self.fast_writes
         }
     }
 
-    fn writer_with_brief_sink(brief: bool) -> (Arc<AuditWriter>, Arc<Mutex<Duration>>, mpsc::Receiver<ThreadId>) {
+    fn writer_with_fast_sink(fast_writes: bool) -> (Arc<AuditWriter>, Arc<Mutex<Duration>>, mpsc::Receiver<ThreadId>) {
         let (sender, writes) = mpsc::channel();
         let takes = Arc::default();
-        let sink = Box::new(BriefSink { sender, takes: Arc::clone(&takes), brief });
+        let sink = Box::new(FastSink { sender, takes: Arc::clone(&takes), fast_writes });
         let settings = AuditDeviceSettings::file("file", "unused");
         (AuditWriter::start(settings, &[7; 32], sink, Clock::system()).unwrap(), takes, writes)
     }
 
     #[tokio::test]
-    async fn brief_writes_run_on_the_worker_and_others_on_the_thread() {
-        for (workers, is_brief, here) in [(0, true, false), (2, true, true), (1, true, false), (2, false, false)] {
-            begin_worker(workers);
-            let (writer, _takes, writes) = writer_with_brief_sink(is_brief);
+    async fn fast_writes_run_on_the_worker_and_others_on_the_thread() {
+        for (workers, has_fast_writes, here) in [(0, true, false), (2, true, true), (1, true, false), (2, false, false)]
+        {
+            register_worker(workers);
+            let (writer, _takes, writes) = writer_with_fast_sink(has_fast_writes);
             let (one, two) = tokio::join!(writer.write(b"one\n"), writer.write(b"two\n"));
             assert!(one.is_ok() && two.is_ok());
             let by = writes.recv_timeout(WRITE_TIMEOUT).unwrap();
-            assert_eq!(by == thread::current().id(), here, "{workers} workers, brief: {is_brief}");
+            assert_eq!(by == thread::current().id(), here, "{workers} workers, fast: {has_fast_writes}");
             assert!(writes.try_recv().is_err(), "one pass is one write");
         }
     }
 
     #[tokio::test]
     async fn slow_write_moves_writes_to_the_thread_for_a_while() {
-        begin_worker(2);
-        let (writer, takes, writes) = writer_with_brief_sink(true);
+        register_worker(2);
+        let (writer, takes, writes) = writer_with_fast_sink(true);
         *takes.lock().unwrap() = 2 * MAX_WORKER_WRITE_TIME;
         assert!(writer.write(b"one\n").await.is_ok());
         assert_eq!(writes.recv_timeout(WRITE_TIMEOUT).unwrap(), thread::current().id());
         assert!(writer.write(b"two\n").await.is_ok());
         assert_ne!(writes.recv_timeout(WRITE_TIMEOUT).unwrap(), thread::current().id());
         // The thread sends results before it releases the output.
-        while writer.shared.queue.lock().writing.is_some() {
+        while writer.shared.queue.lock().write_started_at.is_some() {
             thread::sleep(Duration::from_millis(1));
         }
         writer.shared.queue.lock().worker_writes_from = Some(Instant::now());
@@ -746,25 +750,25 @@ mod tests {
 
     #[tokio::test]
     async fn write_by_one_worker_does_not_delay_another() {
-        const LONG: Duration = Duration::from_secs(2);
-        begin_worker(2);
-        let (writer, takes, writes) = writer_with_brief_sink(true);
-        *takes.lock().unwrap() = LONG;
+        const LONG_WRITE_DURATION: Duration = Duration::from_secs(2);
+        register_worker(2);
+        let (writer, takes, writes) = writer_with_fast_sink(true);
+        *takes.lock().unwrap() = LONG_WRITE_DURATION;
         let elsewhere = Arc::clone(&writer);
         let other = thread::spawn(move || {
-            begin_worker(2);
+            register_worker(2);
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
             runtime.block_on(elsewhere.write(b"one\n")).is_ok()
         });
-        while writer.shared.queue.lock().writing.is_none() {
+        while writer.shared.queue.lock().write_started_at.is_none() {
             thread::sleep(Duration::from_millis(1));
         }
         let begun = Instant::now();
         let mut waits = Box::pin(writer.write(b"two\n"));
-        while futures_util::poll!(&mut waits).is_pending() && begun.elapsed() < LONG / 3 {
+        while futures_util::poll!(&mut waits).is_pending() && begun.elapsed() < LONG_WRITE_DURATION / 3 {
             tokio::task::yield_now().await;
         }
-        assert!(begun.elapsed() < LONG / 2, "the second worker was delayed: {:?}", begun.elapsed());
+        assert!(begun.elapsed() < LONG_WRITE_DURATION / 2, "the second worker was delayed: {:?}", begun.elapsed());
         assert!(waits.await.is_ok() && other.join().unwrap());
         let first = writes.recv_timeout(WRITE_TIMEOUT).unwrap();
         let second = writes.recv_timeout(WRITE_TIMEOUT).unwrap();
@@ -779,11 +783,11 @@ mod tests {
                 if self.0.load(Ordering::Relaxed) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
             }
 
-            fn is_brief(&self) -> bool {
+            fn has_fast_writes(&self) -> bool {
                 true
             }
         }
-        begin_worker(2);
+        register_worker(2);
         let full = Arc::new(AtomicBool::new(true));
         let writer = start_writer(Box::new(Broken(Arc::clone(&full))));
         let (one, two) = tokio::join!(writer.write(b"one\n"), writer.write(b"two\n"));

@@ -159,7 +159,7 @@ async fn dev_server_options(
         clock,
         storage,
         pkcs11_libraries,
-        cloud: CloudSettings { egress_policy: reach, ..cloud }.in_environment(),
+        cloud: CloudSettings { egress_policy: reach, ..cloud }.with_environment(),
         signers: None,
         rsa_key_stock,
         logins: LoginSettings { reach, cloudb }.with_environment(),

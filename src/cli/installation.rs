@@ -106,7 +106,7 @@ pub(super) fn server_options(config: &Config, tls: Option<ServerCertificate>) ->
         storage: storage_options(config, clock.clone(), IfMissing::Create)?,
         clock,
         pkcs11_libraries: Libraries::new_allowing_missing(config.pkcs11_libraries.clone())?,
-        cloud: config.cloud.clone().in_environment(),
+        cloud: config.cloud.clone().with_environment(),
         signers: None,
         rsa_key_stock: config.rsa_key_stock,
         logins: config.logins.clone().with_environment(),

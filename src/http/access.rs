@@ -70,8 +70,8 @@ impl AccessLogEntry {
         let mount = None;
         let caller = RequestCaller::Anonymous;
         let address = None;
-        traffic::note_activity(started);
-        Self { started, id, trace, route, mount, caller, address, is_logged: !access::is_enabled() }
+        traffic::record_activity(started);
+        Self { started, id, trace, route, mount, caller, address, is_logged: !access::is_access_log_enabled() }
     }
 
     /// Sets the caller of a projects API request; `None` leaves it anonymous.
@@ -118,20 +118,20 @@ impl Drop for AccessLogEntry {
     fn drop(&mut self) {
         const CLIENT_CLOSED_REQUEST_STATUS: u16 = 499;
         self.write_line(CLIENT_CLOSED_REQUEST_STATUS);
-        traffic::note_activity(Instant::now());
+        traffic::record_activity(Instant::now());
     }
 }
 
 /// Logs a request outside both APIs. It counts as traffic, but its latency is not recorded.
 pub fn log_unrouted(request: &HttpRequest, id: &RequestId, route: &'static RouteMeter, status: StatusCode) {
-    traffic::note_activity(Instant::now());
+    traffic::record_activity(Instant::now());
     log_scrape(request, id, route, status);
 }
 
 /// Logs a scrape of the metrics. It does not count as traffic: scrapes come every few seconds, and must not delay
 /// background work that waits for an idle server.
 pub fn log_scrape(request: &HttpRequest, id: &RequestId, route: &'static RouteMeter, status: StatusCode) {
-    if access::is_enabled() {
+    if access::is_access_log_enabled() {
         let started = Instant::now();
         let from = request.peer_addr().map(|peer| peer.ip().to_canonical());
         let trace = parse_trace_context(request.headers());
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn unrouted_request_counts_as_traffic_without_an_access_log() {
-        assert!(!access::is_enabled(), "the access log is not set up in this process");
+        assert!(!access::is_access_log_enabled(), "the access log is not set up in this process");
         let request = TestRequest::get().uri("/favicon.ico").to_http_request();
         let route = Box::leak(Box::new(RouteMeter::new("server", "read", "none".to_owned())));
         std::thread::sleep(Duration::from_millis(50));

@@ -423,7 +423,7 @@ async fn identify_caller(
     let token = request::token(headers, state.settings.compat)?.ok_or_else(Error::forbidden)?;
     let remembered = || if target.is_metrics() { state.auth.remembered_caller(token.expose(), address) } else { None };
     // During an outage, do not wait for the store to fail again.
-    let from_cache = if outage::STORE_OUTAGE.is_on() { remembered() } else { None };
+    let from_cache = if outage::STORE_OUTAGE.is_ongoing() { remembered() } else { None };
     let (caller, from_cache) = match from_cache {
         Some(caller) => (caller, true),
         None => match resolve_token(state, &token, address).await {

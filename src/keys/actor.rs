@@ -63,8 +63,8 @@ impl SignerActor {
         self.0.queue().configure(backend, max_parallel)
     }
 
-    /// Stores public keys from certificates as candidates, for a device that does not return the public key of its key.
-    /// A candidate is used only if a signature of the key verifies under it.
+    /// Stores public keys of certificates as candidates for the public key of this key, for a device that does not
+    /// return it. A candidate is used only if a signature of the key verifies under it.
     pub fn offer_candidates(&self, candidates: &[PublicKey]) {
         self.0.queue().backend().offer_candidates(candidates);
     }
@@ -73,7 +73,7 @@ impl SignerActor {
     ///
     /// # Errors
     /// `Invalid` when there is no usable key; otherwise as [`RemoteSigner::sign`].
-    pub async fn key(&self, create: bool) -> Result<KeyIdentity> {
+    pub async fn find_key(&self, create: bool) -> Result<KeyIdentity> {
         self.0.find_key(create).await
     }
 
@@ -95,12 +95,12 @@ impl SignerActor {
         }
     }
 
-    /// Signs random bytes with `key` and verifies the signature. For a key that a mount still uses, although the
+    /// Signs random bytes with `key` and verifies the signature. This tests a key that a mount still uses, although the
     /// configuration may name another key by now.
     ///
     /// # Errors
     /// As [`SignerActor::test_sign`].
-    pub async fn test_used_key(&self, key: KeyIdentity) -> Result<()> {
+    pub async fn test_key_in_use(&self, key: KeyIdentity) -> Result<()> {
         let signer = self.signer(key);
         let kind = signer.public().kind();
         let algorithm = SignatureAlgorithm::all_for(kind).find(|algorithm| signer.input_kind(*algorithm).is_ok());
@@ -118,7 +118,7 @@ impl SignerActor {
         signer.sign(algorithm, input).await.map(drop).map_err(of_mount)
     }
 
-    /// Returns a signer for `key`, which [`SignerActor::key`] returned now or earlier.
+    /// Returns a signer for `key`, an identity that [`SignerActor::find_key`] has returned.
     pub fn signer(&self, key: KeyIdentity) -> Arc<dyn RemoteSigner> {
         Arc::new(verifying_signer::VerifyingSigner::new(self.0.clone(), key))
     }

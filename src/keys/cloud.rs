@@ -17,11 +17,11 @@ use crate::fields::Resource;
 
 /// The configuration of a key: text parameters, where `""` means absent, and secrets.
 pub trait CloudKeyConfig: Resource + Clone {
-    /// Returns the stored spelling of a parameter that is written.
+    /// Returns the form in which the value of a parameter is stored, such as in upper case.
     fn normalize(name: &str, text: String) -> String;
 
     /// Returns the value that reads show for an absent parameter.
-    fn default_of(&self, _name: &str) -> String {
+    fn default_value(&self, _name: &str) -> String {
         String::new()
     }
 }

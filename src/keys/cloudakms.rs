@@ -33,7 +33,7 @@ pub fn backend(config: CloudAkmsConfig, egress_policy: EgressPolicy, generate: b
     Ok(super::cloud::CloudKey::backend(service::AkmsKeyClient::new(config, egress_policy), generate))
 }
 
-/// Fails: this build has no such backend.
+/// Always fails: a build without the cargo feature `keys-aws` has no backend for AWS KMS.
 ///
 /// # Errors
 /// `Invalid`.

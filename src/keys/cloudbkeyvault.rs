@@ -1,7 +1,8 @@
 //! Keys in Azure Key Vault, through its REST interface.
 //!
-//! A vault that rejects a token names a directory from which to get another token. That is ignored: credentials are
-//! sent only to the directory of the key's environment or of the server's configuration, and tokens only to the vault.
+//! A vault that rejects a token names a directory from which to get another token. This server ignores that directory:
+//! credentials are sent only to the directory of the key's environment or of the server's configuration, and tokens
+//! only to the vault.
 
 mod config;
 mod credential;

@@ -1,7 +1,7 @@
 //! Keys in Google Cloud KMS, through its REST interface.
 //!
-//! It needs only five calls, for which the HTTP client of [`cloudbkeyvault`](super::cloudbkeyvault) suffices. With
-//! Google's library, the two services together would add more than twice as many packages.
+//! Five kinds of call suffice, so they use the same HTTP client as [`cloudbkeyvault`](super::cloudbkeyvault). Google's
+//! library would more than double the number of packages that the two services need.
 
 mod algorithm;
 mod checksum;

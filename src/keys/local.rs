@@ -63,7 +63,7 @@ impl KeySpec {
         Ok(Self { kind })
     }
 
-    /// Kind and size.
+    /// The kind of the key, with its size.
     pub fn kind(self) -> KeyKind {
         self.kind
     }
@@ -242,7 +242,7 @@ impl PrivateKey {
         &self.public
     }
 
-    /// Kind and size.
+    /// The kind of the key, with its size.
     pub fn kind(&self) -> KeyKind {
         self.public.kind()
     }

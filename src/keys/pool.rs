@@ -28,9 +28,9 @@ use crate::telemetry::{outage, traffic};
 
 /// Minimum time without requests before a key is generated for the stock.
 const MIN_QUIET_TIME: Duration = Duration::from_millis(50);
-/// Time without generating keys for the stock after a failed generation.
+/// Pause in generating keys for the stock after a failed generation.
 const FAILURE_PAUSE: Duration = Duration::from_secs(3);
-/// With this pause, repeated failures count as one outage, which is logged once.
+/// The pause is shorter than the quiet time that ends an outage, so repeated failures are logged as one outage.
 const _: () = assert!(FAILURE_PAUSE.as_secs() < outage::MIN_QUIET_TIME.as_secs());
 
 const THREAD_NICENESS: i32 = 19;
@@ -65,7 +65,7 @@ enum KeyPoolTask {
 }
 
 impl KeyPool {
-    /// Starts the threads.
+    /// Creates the pool and starts its threads.
     pub fn start() -> Self {
         let pool = Self::without_threads(traffic::idle_time);
         pool.start_threads(PrivateKey::generate);
@@ -74,8 +74,7 @@ impl KeyPool {
 
     /// Creates a pool without threads: jobs stay queued.
     fn without_threads(idle_time: fn() -> Duration) -> Self {
-        // Only the order of these queues is used; their limits on running jobs do not matter, because a lane has one
-        // thread.
+        // The queues only order their jobs, so their limits on running jobs do not matter: each lane has one thread.
         let queues = PoolLane::ALL.map(|_| FairQueue::new(1, 1));
         let state = KeyPoolState { queues, stock: RsaKeyStock::default(), stock_resumes_at: None, closed: false };
         PoolLane::ALL.into_iter().for_each(|lane| update_queue_gauge(&state, lane));
@@ -85,7 +84,7 @@ impl KeyPool {
         pool
     }
 
-    /// Sets the number of keys in stock, which is 0 at first. Drops surplus keys.
+    /// Sets how many keys of each size to keep in stock; the pool starts without a stock. Drops surplus keys.
     pub fn resize_stock(&self, sizes: StockSizes) {
         let surplus = self.0.0.lock().stock.resize(sizes);
         self.0.0.changed.notify_all();
@@ -145,7 +144,7 @@ impl KeyPoolQueue {
             job,
             lane.max_queued(),
             lane.max_queued_per_caller(),
-            KeyGenerationJob::is_void,
+            KeyGenerationJob::is_abandoned,
         );
         update_queue_gauge(&state, lane);
         drop(state);
@@ -229,11 +228,11 @@ impl KeyPoolState {
     fn next_job(&mut self, lane: PoolLane) -> Option<KeyGenerationJob> {
         let job = loop {
             let Some(job) = self.queues[lane as usize].pop_next() else { break None };
-            if job.is_void() {
+            if job.is_abandoned() {
                 job.cancel();
             } else if let Some(key) = self.stock.take_uncounted(job.spec) {
                 record_wait(lane, job.queued_at.elapsed());
-                // A caller that has left drops the key.
+                // If the caller has left, the key is dropped.
                 let _ = job.answer.send(Ok(key));
             } else {
                 break Some(job);

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 
-/// Placeholder for a secret in a configuration that is read. Writing it back leaves the secret unchanged.
+/// Placeholder with which reads replace a secret. A write with this placeholder leaves the secret unchanged.
 pub(crate) const REDACTED: &str = "redacted";
 
 /// Replaces the secret `current` with `written`, if given. [`REDACTED`] keeps the current secret.

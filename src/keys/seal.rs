@@ -14,7 +14,7 @@ use futures_util::future::BoxFuture;
 use crate::error::{Error, Kind, Result};
 use crate::secret::{PRIVATE_FILE_RULE, Secret};
 
-/// Maximum duration of one call, retries included.
+/// Maximum duration of one call of a seal device, retries included.
 const SEAL_CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum size of a secret file, exclusive, in bytes.
 const SECRET_FILE_BYTES_LIMIT: u64 = 1024;
@@ -49,9 +49,9 @@ impl SealMechanism {
 /// The source of a secret setting.
 #[derive(Clone, PartialEq, Eq)]
 pub enum SecretSource {
-    /// A value from the environment.
+    /// The secret itself, for example from an environment variable.
     Inline(Secret),
-    /// A file with mode 0600. Trailing white space is removed.
+    /// A file that contains the secret and has mode 0600. Trailing white space is removed.
     File(PathBuf),
 }
 

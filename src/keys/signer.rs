@@ -1,4 +1,4 @@
-//! Interface to a key that is not in this process.
+//! Interface to a private key that is not in the memory of this process.
 //!
 //! The caller asks [`RemoteSigner::input_kind`] for the kind of input (digest or message) and then awaits one future.
 //! The result is [`VerifiedSignature`], which only a successful verification creates. Every signature is verified once,
@@ -31,7 +31,7 @@ pub enum SigningInput {
 /// A key as its backend reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyIdentity {
-    /// Its public key.
+    /// The public key.
     pub public: PublicKey,
     /// A permanent identifier at the backend (an ARN, a version), independent of names that may move to another key.
     /// Empty if the configuration identifies exactly one key.
@@ -39,7 +39,7 @@ pub struct KeyIdentity {
 }
 
 impl From<PublicKey> for KeyIdentity {
-    /// For a backend whose configuration identifies exactly one key.
+    /// Creates the identity for a backend whose configuration identifies exactly one key, so that it needs no locator.
     fn from(public: PublicKey) -> Self {
         Self { public, locator: String::new() }
     }
@@ -74,7 +74,7 @@ impl VerifiedSignature {
     }
 }
 
-/// A key that is not in this process.
+/// A private key in a device or service, which signs on request.
 pub trait RemoteSigner: Send + Sync {
     /// The public key, as of the creation of this signer.
     fn public(&self) -> &PublicKey;
@@ -98,8 +98,8 @@ pub trait RemoteSigner: Send + Sync {
     ///
     /// # Errors
     /// `Busy` when the queue of the key is full; `Unavailable` when the backend is unreachable, fails or is too slow;
-    /// `BadGateway` when it rejects our credential or is not trustworthy (wrong signature, replaced key); `Invalid`
-    /// when it does not support the operation.
+    /// `BadGateway` when the backend rejects this server's credential or is not trustworthy (wrong signature, replaced
+    /// key); `Invalid` when the backend does not support the operation.
     fn sign(&self, algorithm: SignatureAlgorithm, input: SigningInput)
     -> BoxFuture<'static, Result<VerifiedSignature>>;
 

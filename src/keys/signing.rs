@@ -1,4 +1,4 @@
-//! Keys that a mount signs with: local ones ([`SigningKey::Local`]) and managed ones behind a [`RemoteSigner`].
+//! Keys with which a mount signs: local keys ([`SigningKey::Local`]), and managed keys through a [`RemoteSigner`].
 //!
 //! [`Signers`] resolves a managed key to its signer for every signature and checks its usage and grants each time, so a
 //! revoked grant takes effect immediately. Every signature is [verified](super::signer::VerifiedSignature) under the
@@ -62,13 +62,13 @@ pub type ManagedKeyLookup = BoxFuture<'static, Result<ManagedKey>>;
 /// The name or UUID by which a request refers to a managed key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ManagedKeyRef {
-    /// Its name, in lower case.
+    /// The name of the key, in lower case.
     Name(String),
-    /// Its UUID.
+    /// The UUID of the key.
     Uuid(String),
 }
 
-/// [`Signers`] of a server without managed keys.
+/// Implements [`Signers`] for a server without managed keys: every lookup fails.
 pub struct NoSigners;
 
 impl Signers for NoSigners {
@@ -88,9 +88,9 @@ fn unsupported_error() -> Error {
 /// A local or managed key of a mount.
 #[derive(Clone)]
 pub enum SigningKey {
-    /// In this process.
+    /// A private key in the memory of this process.
     Local(Arc<PrivateKey>),
-    /// Behind a signer.
+    /// A managed key, which signs through a [`RemoteSigner`].
     Managed(Arc<ManagedKey>),
 }
 
@@ -103,7 +103,7 @@ impl SigningKey {
         }
     }
 
-    /// Kind and size.
+    /// The kind of the key, with its size.
     pub fn kind(&self) -> KeyKind {
         self.public().kind()
     }
@@ -127,24 +127,24 @@ impl SigningKey {
 
 /// A mount's record of a managed key. Contains no key material.
 pub struct ManagedKey {
-    /// The mount that signs with it.
+    /// The mount that signs with the key.
     pub mount: MountId,
     /// The key's UUID, which never changes.
     pub uuid: String,
-    /// Its name when the mount started to use it.
+    /// The name of the key when the mount started to use it.
     pub name: String,
-    /// Its public key when the mount started to use it.
+    /// The public key when the mount started to use the key.
     pub public: PublicKey,
-    /// The permanent identifier at its backend (see [`KeyIdentity`]). With it, another key that later gets the same
-    /// name is not used instead.
+    /// The permanent identifier of the key at its backend (see [`KeyIdentity`]). It prevents that another key with the
+    /// same name is used later.
     pub locator: String,
 }
 
-/// A pending signature.
+/// A signature that was requested and resolves later.
 pub type SignatureFuture = BoxFuture<'static, Result<Vec<u8>>>;
 
 impl ManagedKey {
-    /// The key as its backend had it when the mount started to use it.
+    /// Returns the identity that the backend reported when the mount started to use the key.
     pub fn identity(&self) -> KeyIdentity {
         KeyIdentity { public: self.public.clone(), locator: self.locator.clone() }
     }
@@ -192,7 +192,7 @@ impl ManagedKey {
         Ok(signature.map(|signed| signed.map(VerifiedSignature::into_signature)).boxed())
     }
 
-    /// Applies the time limit and catches panics of the signer.
+    /// Waits for a signature, for at most `time_limit`, and converts a panic of the signer to an error.
     async fn limit_signing(
         &self,
         signed: impl Future<Output = Result<VerifiedSignature>>,

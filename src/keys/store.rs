@@ -1,4 +1,4 @@
-//! Storage traits of this module, implemented by `storage`; and [`SealDevice`], which `storage` calls (see
+//! Storage traits of the key modules, implemented by `storage`; and [`SealDevice`], which `storage` calls (see
 //! [`seal`](super::seal)).
 
 use futures_util::future::BoxFuture;
@@ -13,10 +13,10 @@ pub const MANAGED_KEY_DOCUMENT_KIND: &str = "managed-key";
 /// The store of the managed-key registry. All errors are `Unavailable`, `Busy`, or `Conflict` (the version of a
 /// document changed).
 pub trait KeyStore: Send + Sync {
-    /// Commits a unit durably: all of its writes or none.
+    /// Commits a unit of writes durably: all of them or none.
     fn commit(&self, unit: Vec<DocumentWrite>) -> BoxFuture<'static, Result<()>>;
 
-    /// All system documents of one kind.
+    /// Reads all system documents of one kind.
     fn documents(&self, kind: &'static str) -> BoxFuture<'static, Result<Vec<Document>>>;
 }
 
@@ -24,26 +24,26 @@ pub trait KeyStore: Send + Sync {
 /// configuration share it: the service accepts several keys of one name, so a repeated request would generate a second
 /// key.
 pub trait PendingKeys: Send + Sync {
-    /// Records that a key is being generated at `location`. Returns `false` if a recently generated key of this
-    /// location has not appeared yet; then the caller must not generate another.
+    /// Records that a key is being generated at `location`. Returns `false` if the service does not list a recently
+    /// generated key of this location yet; then the caller must not generate another.
     ///
     /// # Errors
     /// `Unavailable` from the store.
-    fn begin(&self, location: &str) -> BoxFuture<'static, Result<bool>>;
+    fn record_generation(&self, location: &str) -> BoxFuture<'static, Result<bool>>;
 
-    /// Removes the record after the key has appeared or its generation failed.
-    fn end(&self, location: &str) -> BoxFuture<'static, ()>;
+    /// Removes the record after the service has listed the key or its generation has failed.
+    fn remove_record(&self, location: &str) -> BoxFuture<'static, ()>;
 }
 
 /// A seal key in a device or service.
 pub trait SealDevice: Send + Sync {
-    /// The type name in the configuration.
+    /// The type of the seal, by its name in the configuration.
     fn kind(&self) -> &'static str;
 
     /// The wrapping mechanism. A wrapped key can be unwrapped only with the mechanism that wrapped it.
     fn mechanism(&self) -> &'static str;
 
-    /// Human-readable name of the key in the device.
+    /// The human-readable name of the seal key in the device.
     fn key(&self) -> String;
 
     /// Wraps a root key for the store identified by `context`.

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::x509::algorithm::Hash;
 use crate::x509::oid;
 
-/// A hash of a test signature.
+/// A hash function that a test signature may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum TestHash {
@@ -31,7 +31,8 @@ pub struct TestSign {
     pub use_pss: Option<bool>,
 }
 
-/// The hashes: name in requests, digest length in bytes, and encoded object identifier without tag and length.
+/// The hashes, each with its name in requests, digest length in bytes, and DER object identifier without tag and
+/// length.
 const TEST_HASHES: [(TestHash, &str, usize, &[u8]); 9] = [
     (TestHash::Sha1, "sha1", 20, oid::SHA1),
     (TestHash::Sha224, "sha2-224", 28, &[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 4]),
@@ -47,7 +48,7 @@ const TEST_HASHES: [(TestHash, &str, usize, &[u8]); 9] = [
 const MAX_QUOTED_CHARACTERS: usize = 64;
 
 impl TestHash {
-    /// All hashes.
+    /// All hash functions that a test signature may use.
     pub fn all() -> impl Iterator<Item = Self> {
         TEST_HASHES.iter().map(|row| row.0)
     }

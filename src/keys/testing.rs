@@ -16,7 +16,7 @@ impl TestSigner for PrivateKey {
     }
 }
 
-/// A self-signed root of a new key, valid from 2023 to 2049, with its key.
+/// Returns a new key and its self-signed root certificate, which is valid from 2023 to 2049.
 pub(crate) fn root(key_type: &str, bits: i64) -> (PrivateKey, Certificate) {
     let key = PrivateKey::generate(KeySpec::new(key_type, bits).unwrap()).unwrap();
     let certificate = root_of(&key);

@@ -21,12 +21,12 @@ impl MountGrants {
 }
 
 impl ManagedKeyGrants for MountGrants {
-    fn lists(&self, mount: MountId, name: &str) -> bool {
+    fn lists_key(&self, mount: MountId, name: &str) -> bool {
         let mounts = self.0.mounts();
         mounts.by_id(mount).is_some_and(|mount| mount.allowed_managed_keys.iter().any(|listed| listed == name))
     }
 
-    fn path(&self, mount: MountId) -> String {
+    fn mount_path(&self, mount: MountId) -> String {
         self.0.mounts().by_id(mount).map(|mount| mount.path.clone()).unwrap_or_default()
     }
 

@@ -1,5 +1,5 @@
-//! The cloud provider of the authentication method `cloudb` and of managed keys of type `cloudbkeyvault`: its clouds,
-//! and access tokens for its APIs.
+//! The cloud provider of the authentication method `cloudb` and of managed keys of type `cloudbkeyvault`: the addresses
+//! of its clouds, and access tokens for its APIs.
 
 mod clouds;
 mod credential;

@@ -17,14 +17,14 @@ use crate::error::{Error, Result};
 const MAX_URL_BYTES: usize = 2048;
 
 /// Metadata services of clouds outside the link-local ranges.
-const METADATA_V4: [Ipv4Addr; 3] =
+const METADATA_SERVICES_V4: [Ipv4Addr; 3] =
     [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(192, 0, 0, 192)];
-const METADATA_V6: [Ipv6Addr; 1] = [Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)];
+const METADATA_SERVICES_V6: [Ipv6Addr; 1] = [Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)];
 
 /// The rules for destinations that API callers give.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EgressPolicy {
-    /// `true` to permit this machine as a destination, over plain HTTP too, as configured by the operator.
+    /// `true` if the operator permits this machine as a destination, over plain HTTP, too.
     pub loopback: bool,
 }
 
@@ -47,8 +47,8 @@ impl EgressPolicy {
         }
         let is_refused = match host {
             Host::Domain(name) => is_local_name(name) && !self.loopback,
-            Host::Ipv4(address) => !self.admits(IpAddr::V4(address)),
-            Host::Ipv6(address) => !self.admits(IpAddr::V6(address)),
+            Host::Ipv4(address) => !self.permits(IpAddr::V4(address)),
+            Host::Ipv6(address) => !self.permits(IpAddr::V6(address)),
         };
         if is_refused {
             return Err(Error::invalid(format!(
@@ -63,21 +63,21 @@ impl EgressPolicy {
         url.host().is_some_and(|host| is_loopback(&host))
     }
 
-    /// Resolves a name to the addresses that are permitted.
+    /// Resolves a host name, and returns those of its addresses that are permitted.
     ///
     /// # Errors
-    /// Those of the lookup; an error when no address is permitted.
+    /// Errors of the DNS lookup; an error when no address is permitted.
     pub(crate) async fn resolve_permitted(self, name: &str) -> io::Result<Vec<IpAddr>> {
         let found = tokio::net::lookup_host((name, 0)).await?;
         let permitted: Vec<IpAddr> =
-            found.map(|address| address.ip()).filter(|address| self.admits(*address)).collect();
+            found.map(|address| address.ip()).filter(|address| self.permits(*address)).collect();
         match permitted.is_empty() {
             true => Err(io::Error::other("the egress policy permits no address of the host name")),
             false => Ok(permitted),
         }
     }
 
-    fn admits(self, address: IpAddr) -> bool {
+    fn permits(self, address: IpAddr) -> bool {
         let address = match address.to_canonical() {
             IpAddr::V6(address) => embedded_ipv4(address).map_or(IpAddr::V6(address), IpAddr::V4),
             address => address,
@@ -90,15 +90,15 @@ impl EgressPolicy {
                 // All of 0.0.0.0/8 means this machine (RFC 1122, 3.2.1.3).
                 let is_own = address.octets()[0] == 0;
                 let is_many = address.is_multicast() || address.is_broadcast();
-                !(is_own || is_many || address.is_link_local() || METADATA_V4.contains(&address))
+                !(is_own || is_many || address.is_link_local() || METADATA_SERVICES_V4.contains(&address))
             }
             IpAddr::V6(address) => {
                 let is_link_local = address.is_unicast_link_local();
                 let is_own = address.is_unspecified() || address.is_multicast();
-                // In the first prefix, the position of the embedded IPv4 address is unknown (RFC 8215). The second one
-                // belongs to a metadata service.
+                // Addresses with the first prefix embed an IPv4 address at an unknown position (RFC 8215). The second
+                // prefix belongs to a metadata service.
                 let is_elsewhere = matches!(address.segments(), [0x64, 0xff9b, 1, ..] | [0xfd00, 0xec2, ..]);
-                !(is_own || is_link_local || is_elsewhere || METADATA_V6.contains(&address))
+                !(is_own || is_link_local || is_elsewhere || METADATA_SERVICES_V6.contains(&address))
             }
         }
     }
@@ -113,7 +113,7 @@ fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
         [0x64, 0xff9b, 0, 0, 0, 0, _, _] => Some(at(12)),
         [0, 0, 0, 0, 0xffff, 0, _, _] => Some(at(12)),
         [0x2002, ..] => Some(at(2)),
-        // The unspecified and the loopback address belong to IPv6 itself.
+        // `::` and `::1` are the unspecified and the loopback address of IPv6 and embed no IPv4 address.
         [0, 0, 0, 0, 0, 0, high, low] if high != 0 || low > 1 => Some(at(12)),
         _ => None,
     }
@@ -196,7 +196,7 @@ mod tests {
         ];
         for text in refused {
             let address: IpAddr = text.parse().unwrap();
-            assert!(!LOOPBACK_PERMITTED.admits(address) && !LOOPBACK_FORBIDDEN.admits(address), "{text}");
+            assert!(!LOOPBACK_PERMITTED.permits(address) && !LOOPBACK_FORBIDDEN.permits(address), "{text}");
             let host = if address.is_ipv6() { format!("[{text}]") } else { text.to_owned() };
             let error = LOOPBACK_PERMITTED.validate_url("jwks_url", &format!("https://{host}/keys")).unwrap_err();
             assert_eq!(
@@ -207,10 +207,10 @@ mod tests {
         }
         for text in ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::"] {
             let address: IpAddr = text.parse().unwrap();
-            assert!(LOOPBACK_PERMITTED.admits(address) && !LOOPBACK_FORBIDDEN.admits(address), "{text}");
+            assert!(LOOPBACK_PERMITTED.permits(address) && !LOOPBACK_FORBIDDEN.permits(address), "{text}");
         }
         for text in ["10.96.0.1", "192.168.1.1", "172.16.0.1", "192.0.2.1", "2001:db8::1", "fd12::1", "2002:0a00:1::"] {
-            assert!(LOOPBACK_FORBIDDEN.admits(text.parse().unwrap()), "{text}");
+            assert!(LOOPBACK_FORBIDDEN.permits(text.parse().unwrap()), "{text}");
         }
     }
 

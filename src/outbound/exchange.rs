@@ -1,8 +1,8 @@
 //! An HTTP request and its response, with retries.
 //!
-//! Attempts are limited in time, responses in size. Connection failures and temporary errors are retried if that is
-//! safe. The body of an error response is not passed on, because it may repeat secrets of the request; only its short
-//! error code is logged, at debug level.
+//! The time of an attempt and the size of a response are limited. Connection failures and temporary errors are retried
+//! as often as the caller's [`RetryPolicy`] permits. The body of an error response is not passed on, because it may
+//! repeat secrets of the request; only its short error code is logged, at debug level.
 
 use std::time::Duration;
 
@@ -27,13 +27,13 @@ const FORM_MEDIA_TYPE: &str = "application/x-www-form-urlencoded";
 /// The retry policy of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RetryPolicy {
-    /// Attempts after the first one.
+    /// Maximum number of attempts after the first one.
     pub(crate) max_retries: u32,
     /// Delay before the second attempt; doubled for each further one.
     pub(crate) first_delay: Duration,
     pub(crate) max_delay: Duration,
-    /// Longest `Retry-After` of a response that is waited for. With a longer one the request fails immediately, and the
-    /// error carries the value.
+    /// Longest `Retry-After` after which the request is retried. After a response with a longer one the request fails
+    /// immediately, and its error carries the value.
     pub(crate) max_retry_after: Duration,
 }
 
@@ -78,7 +78,7 @@ impl OutboundRequest {
         Self(self.0.header(CONTENT_TYPE, media_type).body(body.into()))
     }
 
-    /// Returns a copy with an access token (RFC 6750, 2.1).
+    /// Returns a copy of the request with an access token in the `Authorization` header (RFC 6750, 2.1).
     pub(super) fn with_bearer_token(&self, token: &Secret) -> Result<Self> {
         let text = Zeroizing::new([b"Bearer ", token.expose()].concat());
         let mut value = HeaderValue::from_bytes(&text).map_err(Error::internal)?;
@@ -99,14 +99,14 @@ impl OutboundRequest {
             let text = format!("{service}: answered with status {}", reply.status());
             is_temporary(reply.status()).then(|| Error::new(Kind::Unavailable, text))
         };
-        self.send_while(retries, service, temporary_error).await
+        self.send_retrying(retries, service, temporary_error).await
     }
 
-    /// As [`OutboundRequest::send`]; `temporary_error` returns an error for responses that ask to retry later.
+    /// As [`OutboundRequest::send`], but `temporary_error` decides which responses are retried: it returns their error.
     ///
     /// # Errors
     /// `Unavailable` when the last attempt got no response; that of `temporary_error`.
-    pub(crate) async fn send_while(
+    pub(crate) async fn send_retrying(
         &self,
         retries: RetryPolicy,
         service: &str,
@@ -139,7 +139,7 @@ impl OutboundRequest {
     }
 }
 
-/// Adds the trace context of the caller's request, if there is one.
+/// Adds the trace context of the API request that is being processed, if it has one.
 pub(crate) fn with_trace_context(request: RequestBuilder) -> RequestBuilder {
     match render_traceparent() {
         Some(value) => request.header("traceparent", value),
@@ -159,7 +159,7 @@ fn render_traceparent() -> Option<String> {
 /// A response with any status.
 pub(crate) struct OutboundResponse {
     status: u16,
-    /// `None` if it was too long.
+    /// The body; `None` if it was longer than [`MAX_RESPONSE_BYTES`].
     body: Option<Zeroizing<Vec<u8>>>,
 }
 
@@ -175,7 +175,7 @@ impl OutboundResponse {
 
     /// Returns the error code for the log at debug level; empty if there is none. It is the `error` of an OAuth server
     /// (RFC 6749, 5.2), or its `code` or `status` in other APIs. Anything but a short word of letters is discarded.
-    pub(crate) fn reason(&self) -> String {
+    pub(crate) fn error_code(&self) -> String {
         let body: Value = self.read("").unwrap_or_default();
         let error = &body["error"];
         let is_word = |text: &&str| {
@@ -186,10 +186,10 @@ impl OutboundResponse {
         words.find(is_word).unwrap_or_default().to_owned()
     }
 
-    /// Parses the response.
+    /// Parses the body of the response as JSON; errors begin with `service`.
     ///
     /// # Errors
-    /// `BadGateway` when it has another form or is too long.
+    /// `BadGateway` when the body does not have the form of `T` or was too long.
     pub(crate) fn read<'r, T: Deserialize<'r>>(&'r self, service: &str) -> Result<T> {
         let wrong = |what: &str| Error::new(Kind::BadGateway, format!("{service}: its response {what}"));
         let body = self.body.as_ref().ok_or_else(|| wrong("is larger than 1 MiB"))?;
@@ -207,7 +207,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// Varies a delay by a fifth, so that clients that failed together do not retry together.
+/// Varies a delay by up to a fifth, so that servers whose requests failed together do not retry together.
 fn add_jitter(wait: Duration) -> Duration {
     let [random] = crate::random::bytes::<1>();
     wait.mul_f64(0.8 + 0.4 * f64::from(random) / 255.0)
@@ -257,10 +257,10 @@ mod tests {
             ("[]", ""),
             ("", ""),
         ] {
-            assert_eq!(OutboundResponse::new(400, body).reason(), reason, "{body}");
+            assert_eq!(OutboundResponse::new(400, body).error_code(), reason, "{body}");
         }
         let long = format!(r#"{{"error": "{}"}}"#, "a".repeat(MAX_ERROR_CODE_BYTES + 1));
-        assert_eq!(OutboundResponse::new(400, long).reason(), "");
+        assert_eq!(OutboundResponse::new(400, long).error_code(), "");
     }
 
     #[tokio::test]
@@ -273,12 +273,12 @@ mod tests {
                 assert!(stream.read(&mut [0; 1024]).await.unwrap() > 0);
                 let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\nConnection: close\r\n\r\n");
                 let answer = [head.as_bytes(), b"\"", &vec![b'x'; bytes - 2], b"\""].concat();
-                // The client closes the connection when it has read enough.
+                // Writing fails once the client has read enough and closes the connection.
                 let _ = stream.write_all(&answer).await;
             }
         });
         let outbound = Outbound::for_configured_urls("", "").unwrap();
-        let call = || outbound.call(Method::GET, &url).unwrap();
+        let call = || outbound.request(Method::GET, &url).unwrap();
         let fits = call().send(RetryPolicy::SINGLE_ATTEMPT, "service").await.unwrap();
         assert!(fits.read::<String>("service").is_ok_and(|text| text.len() == MAX_RESPONSE_BYTES - 2));
         let larger = call().send(RetryPolicy::SINGLE_ATTEMPT, "service").await.unwrap();

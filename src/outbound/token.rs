@@ -12,7 +12,8 @@ use crate::secret::{Secret, sealed};
 
 /// A token is replaced this long before it expires, or after half of its lifetime if that is later.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(300);
-/// After the service rejected a new token, no other token is fetched for this time: it would probably be rejected, too.
+/// Time for which no other token is fetched after the service rejected a new one: another would probably be rejected,
+/// too.
 const REJECTED_TOKEN_PAUSE: Duration = Duration::from_secs(5);
 /// Limit on the lifetime of a token, in seconds; longer ones are capped.
 const MAX_LIFETIME_SECONDS: u64 = 24 * 3600;
@@ -46,7 +47,7 @@ impl AccessToken {
     pub(crate) fn read(reply: &OutboundResponse, service: &str) -> Result<Self> {
         let status = reply.status();
         if status != 200 {
-            tracing::debug!(status, reason = reply.reason(), "the service refused to issue an access token");
+            tracing::debug!(status, reason = reply.error_code(), "the service refused to issue an access token");
             let text = format!("{service} refused the service's credential (status {status})");
             return Err(Error::new(Kind::BadGateway, text));
         }
@@ -71,7 +72,7 @@ pub(crate) struct SharedCredential<T>(tokio::sync::Mutex<SharedCredentialState<T
 
 struct SharedCredentialState<T> {
     value: Option<T>,
-    /// The time and the error of the last fetch, if it failed.
+    /// The end time and the error of the last fetch, if it failed.
     failed: Option<(Instant, Error)>,
 }
 
@@ -122,8 +123,8 @@ pub(crate) struct AccessTokenCache {
 }
 
 impl AccessTokenCache {
-    /// Sends a call with a token. If the service rejects the token, the call is sent once more with a new one. If the
-    /// new one is rejected, too, tokens are not replaced for [`REJECTED_TOKEN_PAUSE`].
+    /// Sends a call with an access token. If the service rejects the token, sends the call once more with a new token.
+    /// If the service rejects the new token, too, no token is replaced for [`REJECTED_TOKEN_PAUSE`].
     ///
     /// # Errors
     /// Those of [`OutboundRequest::send`] and of `fetch`.
@@ -160,8 +161,8 @@ impl AccessTokenCache {
             .is_some_and(|at| at.elapsed() < REJECTED_TOKEN_PAUSE)
     }
 
-    /// Returns the cached token, or else the result of `fetch`. `refused` is a rejected token,
-    /// which is not returned again.
+    /// Returns the cached token, or else the result of `fetch`. `refused` is a token that the service rejected; it is
+    /// not returned again.
     ///
     /// # Errors
     /// Those of `fetch`.
@@ -227,7 +228,7 @@ mod tests {
         assert!(all.iter().all(|token| token.as_ref().is_ok_and(|token| token.secret.expose() == b"t1")));
         let refused = tokens.get(None, fetch(3600)).await.unwrap();
         assert!(tokens.get(Some(&refused), fetch(0)).await.unwrap().secret.expose() == b"t2");
-        // The token `t2` has a lifetime of 0 and has expired.
+        // The cached token `t2` has a lifetime of 0, so it has expired.
         assert!(tokens.get(Some(&refused), fetch(3600)).await.unwrap().secret.expose() == b"t3");
         assert_eq!(fetched.get(), 3);
     }
@@ -255,7 +256,7 @@ mod tests {
     async fn service_that_rejects_new_tokens_causes_only_two_fetches() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        // Statuses of successive responses.
+        // The statuses of successive responses of the test server.
         let statuses = [vec![401; 8], vec![200, 401, 200]].concat();
         tokio::spawn(async move {
             for status in statuses {
@@ -273,14 +274,14 @@ mod tests {
                 fetched.set(fetched.get() + 1);
                 token(&format!("t{}", fetched.get()), 3600)
             };
-            let call = outbound.call(Method::GET, &url).unwrap();
+            let call = outbound.request(Method::GET, &url).unwrap();
             tokens.send(call, RetryPolicy::SINGLE_ATTEMPT, "service", fetch).await.unwrap().status()
         };
         for _ in 0..7 {
             assert_eq!(send().await, 401);
         }
         assert_eq!(fetched.get(), 2);
-        // After a token was accepted, a rejected one is replaced again.
+        // Once a token was accepted, the next rejected token is replaced again.
         assert_eq!((send().await, send().await), (200, 200));
         assert_eq!(fetched.get(), 3);
     }

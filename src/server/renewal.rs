@@ -147,9 +147,9 @@ async fn request_certificate(shared: &ServerState, settings: &TlsRenewal) -> Res
     let path = format!("{}issue/{}", mount.path, settings.role);
     let addresses: Vec<String> = settings.addresses.iter().map(ToString::to_string).collect();
     let requested = json!({ "alt_names": settings.hosts, "ip_sans": addresses });
-    let mut record = shared.audit.record();
+    let mut record = shared.audit.recorder();
     let until = Instant::now() + AUDIT_TIMEOUT;
-    record.intent(|| Some(audit_request(&id, &path, &mount, &requested)), until).await?;
+    record.record_intent(|| Some(audit_request(&id, &path, &mount, &requested)), until).await?;
     let issued = issue(shared, &mount, settings, &path, addresses).await;
     let audited = issued.as_ref().map(
         |issued| json!({ "serial_number": issued.serial.to_string(), "expiration": issued.not_after.to_string() }),
@@ -165,7 +165,7 @@ async fn request_certificate(shared: &ServerState, settings: &TlsRenewal) -> Res
             AuditOutcome { status, answer: Err(refusal) }
         }
     };
-    record.outcome(&audit_request(&id, &path, &mount, &requested), &outcome, until).await?;
+    record.record_outcome(&audit_request(&id, &path, &mount, &requested), &outcome, until).await?;
     render_issued(&issued?)
 }
 

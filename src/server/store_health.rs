@@ -17,7 +17,7 @@ pub(super) async fn watch_store(shared: Arc<ServerState>, interval: Duration) {
     shared.store_probe.try_writing();
     loop {
         metrics::gauge!(STORE_UP).set(if responds { 1.0 } else { 0.0 });
-        let failing = STORE_OUTAGE.is_on() || !responds;
+        let failing = STORE_OUTAGE.is_ongoing() || !responds;
         tokio::time::sleep(if failing { interval / OUTAGE_PROBE_FACTOR } else { interval }).await;
         responds = shared.store_probe.is_available().await;
         if responds {

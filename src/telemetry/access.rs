@@ -1,20 +1,20 @@
 //! The access log: a line for every request, written when it completes.
 //!
-//! The logging library would cost several times as much per event, so [`line`](mod@super::line) formats the line in place,
-//! and the thread of [`output`](super::output) writes it. Lines have the format of all other log lines, text or JSON,
-//! and the target [`ACCESS_LOG_TARGET`], so that the log filter applies (`info,signet::access=off` suppresses them).
-//! They contain the route pattern, never the path or query of the request; names are truncated and escaped.
+//! The logging library would cost several times as much per line, so [`line`](mod@super::line) formats the line in
+//! place, and the thread of [`output`](super::output) writes it. Lines have the format of all other log lines, text or
+//! JSON, and the target [`ACCESS_LOG_TARGET`], so that the log filter applies (`info,signet::access=off` suppresses
+//! them). They contain the route pattern, never the path or query of the request; names are truncated and escaped.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use super::line::{self, LogLine};
-pub use super::line::{ACCESS_LOG_TARGET, is_enabled};
+pub use super::line::{ACCESS_LOG_TARGET, is_access_log_enabled};
 use super::meter::RouteMeter;
 use super::output::LOG_OUTPUT;
 
-/// A completed request.
+/// The data of a completed request for its access log line.
 #[derive(Clone, Copy)]
 pub struct AccessLogLine<'a> {
     /// The request id.
@@ -25,7 +25,7 @@ pub struct AccessLogLine<'a> {
     pub route: &'a RouteMeter,
     /// The mount path; empty without a mount.
     pub mount: &'a str,
-    /// The display name of the caller; empty without one.
+    /// The display name of the caller; empty if the caller has none.
     pub caller: &'a str,
     /// The address of the client.
     pub client_address: Option<IpAddr>,
@@ -39,15 +39,15 @@ impl AccessLogLine<'_> {
     /// Queues the line for writing; never waits.
     pub fn log(&self) {
         thread_local! {
-            static LINE: RefCell<String> = const { RefCell::new(String::new()) };
+            static LINE_BUFFER: RefCell<String> = const { RefCell::new(String::new()) };
         }
         let Some(json) = line::is_access_log_json() else { return };
-        // While the thread ends, the buffer may be gone; then the line is lost.
-        let _ = LINE.try_with(|text| {
+        // The thread-local buffer may already be dropped while the thread ends; then the line is lost.
+        let _ = LINE_BUFFER.try_with(|text| {
             let mut text = text.borrow_mut();
             text.clear();
             self.write(json, line::system_time(), &mut text);
-            LOG_OUTPUT.push(text.as_bytes());
+            LOG_OUTPUT.push_access_line(text.as_bytes());
         });
     }
 

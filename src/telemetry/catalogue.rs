@@ -13,7 +13,7 @@ use super::metric::{catalogue, counter, gauge, histogram};
 pub const ISSUING_OPERATIONS: [&str; 6] =
     ["issue", "sign", "sign_verbatim", "sign_intermediate", "sign_self_issued", "external_policy"];
 
-/// A histogram of the time of a request, or of a part of one.
+/// Declares a histogram of the duration of a request, or of a part of one, in seconds.
 const fn request_seconds(labels: &'static [&'static str]) -> Metric {
     histogram(labels, REQUEST_SECONDS_BOUNDS).in_seconds()
 }
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn request_and_stage_histograms_have_the_same_bounds() {
-        // Times that are not part of a request.
+        // Histograms of times that are not part of a request.
         const BACKGROUND_METRICS: [&str; 4] =
             [PKI_CRL_BUILD_SECONDS, PKI_CRL_PUBLISH_SECONDS, PKI_TIDY_SECONDS, CHANGES_LAG_SECONDS];
         for metric in CATALOGUE.iter().filter(|metric| metric.unit == Unit::Seconds) {

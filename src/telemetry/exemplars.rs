@@ -16,19 +16,19 @@ use super::line;
 use super::trace_context::TraceContext;
 
 static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
-/// The exemplars of each route that had a request.
+/// The exemplars of all routes that have had a request.
 static ALL_EXEMPLARS: Mutex<Vec<Arc<Exemplars>>> = Mutex::new(Vec::new());
 
 pub(super) struct Exemplars {
-    /// The labels as the exporter renders them.
+    /// The labels of the series, as the exporter renders them.
     series: String,
-    /// By bucket; the last is `+Inf`.
+    /// The exemplars by bucket; the last bucket is `+Inf`.
     buckets: [ExemplarBucket; REQUEST_SECONDS_BOUNDS.len() + 1],
 }
 
 #[derive(Default)]
 struct ExemplarBucket {
-    /// The second of the exemplar since [`EPOCH`], counted from 1; 0 without an exemplar.
+    /// The second in which the exemplar was stored, counted from 1 at [`EPOCH`]; 0 without an exemplar.
     second: AtomicU64,
     exemplar: Mutex<Option<Exemplar>>,
 }
@@ -36,15 +36,16 @@ struct ExemplarBucket {
 #[derive(Clone)]
 struct Exemplar {
     request_id: String,
-    /// The trace, if the caller records it: a trace that is not recorded cannot be looked up.
+    /// The trace of the request. `None` if the client does not record the trace, because it could not be looked up
+    /// then.
     trace: Option<TraceContext>,
     seconds: f64,
     epoch_seconds: f64,
 }
 
 impl Exemplars {
-    /// Registers the exemplars of the series with these labels.
-    pub(super) fn registered(labels: &[Label]) -> Arc<Self> {
+    /// Creates the exemplars of the series with these labels, and adds them to [`ALL_EXEMPLARS`].
+    pub(super) fn register(labels: &[Label]) -> Arc<Self> {
         let pairs = labels.iter().map(|label| format!("{}=\"{}\"", label.key(), label.value()));
         let series = pairs.collect::<Vec<_>>().join(",");
         let new = Arc::new(Self { series, buckets: Default::default() });
@@ -52,7 +53,7 @@ impl Exemplars {
         new
     }
 
-    /// Makes a request the exemplar of its bucket, unless there is one from the same second.
+    /// Stores a request as the exemplar of its bucket, unless the bucket has one from the same second.
     pub(super) fn offer(&self, at: Instant, took: Duration, request_id: &str, trace: Option<&TraceContext>) {
         let seconds = took.as_secs_f64();
         let bucket = &self.buckets[REQUEST_SECONDS_BOUNDS.partition_point(|bound| *bound < seconds)];
@@ -69,7 +70,8 @@ impl Exemplars {
     }
 }
 
-/// A snapshot of all exemplars. Take it before rendering the page, so that no exemplar belongs to an empty bucket.
+/// A snapshot of all exemplars. Take it before the page is rendered, so that no bucket that is still empty on the page
+/// gets an exemplar.
 pub(super) struct ExemplarSnapshot(HashMap<String, Vec<Option<Exemplar>>>);
 
 impl ExemplarSnapshot {
@@ -108,7 +110,7 @@ mod tests {
 
     #[test]
     fn exemplar_stays_for_its_second_and_has_a_sampled_trace_only() {
-        let exemplars = Exemplars::registered(&[Label::new("route", "exemplar_stays")]);
+        let exemplars = Exemplars::register(&[Label::new("route", "exemplar_stays")]);
         let begin = *EPOCH + Duration::from_secs(1000);
         let trace = |flags| TraceContext::parse(format!("00-{:032x}-{:016x}-{flags}", 7, 1).as_bytes());
         let took = Duration::from_millis(20);
@@ -128,7 +130,7 @@ mod tests {
 
     #[test]
     fn labels_of_an_exemplar_stay_within_the_limit_of_openmetrics() {
-        let exemplars = Exemplars::registered(&[Label::new("route", "exemplar_limit")]);
+        let exemplars = Exemplars::register(&[Label::new("route", "exemplar_limit")]);
         let trace = TraceContext::parse(format!("00-{}-{}-01", "a".repeat(32), "b".repeat(16)).as_bytes());
         exemplars.offer(*EPOCH, Duration::ZERO, &"0".repeat(36), trace.as_ref());
         let line = rendered_exemplar(&exemplars, REQUEST_SECONDS_BOUNDS[0]);

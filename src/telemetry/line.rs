@@ -17,10 +17,10 @@ pub enum LogFormat {
     Json,
 }
 
-/// The target of access log lines, which have the level info.
+/// The log target of access log lines, which have the level `info`.
 pub const ACCESS_LOG_TARGET: &str = "signet::access";
 
-/// Longest name of a caller or mount, in characters.
+/// Maximum length of the name of a caller or mount in a log line, in characters.
 pub(super) const MAX_NAME_CHARS: usize = 64;
 
 const FORMAT_OFF: u8 = 0;
@@ -28,7 +28,7 @@ const FORMAT_TEXT: u8 = 1;
 const FORMAT_JSON: u8 = 2;
 static ACCESS_LOG_FORMAT: AtomicU8 = AtomicU8::new(FORMAT_OFF);
 
-/// Enables the access log in this format, or disables it.
+/// Enables the access log in this format, or disables it for `None`.
 pub(super) fn set_access_log_format(format: Option<LogFormat>) {
     let format = match format {
         None => FORMAT_OFF,
@@ -39,11 +39,11 @@ pub(super) fn set_access_log_format(format: Option<LogFormat>) {
 }
 
 /// `true` if the access log is enabled.
-pub fn is_enabled() -> bool {
+pub fn is_access_log_enabled() -> bool {
     ACCESS_LOG_FORMAT.load(Ordering::Relaxed) != FORMAT_OFF
 }
 
-/// `true` for JSON; `None` if the access log is disabled.
+/// `true` if the access log has the format JSON; `None` if it is disabled.
 pub(super) fn is_access_log_json() -> Option<bool> {
     match ACCESS_LOG_FORMAT.load(Ordering::Relaxed) {
         FORMAT_OFF => None,
@@ -51,7 +51,7 @@ pub(super) fn is_access_log_json() -> Option<bool> {
     }
 }
 
-/// The system time, as in all other log lines, instead of the injected clock.
+/// Returns the system time. Like all other log lines, access log lines do not use the server's own clock.
 #[allow(clippy::disallowed_methods)]
 pub(super) fn system_time() -> SystemTime {
     SystemTime::now()
@@ -90,7 +90,7 @@ impl<'a> LogLine<'a> {
         Self { json, to }
     }
 
-    fn key(&mut self, key: &str) {
+    fn push_key(&mut self, key: &str) {
         let (open, close) = if self.json { (",\"", "\":") } else { (" ", "=") };
         self.to.push_str(open);
         self.to.push_str(key);
@@ -99,25 +99,25 @@ impl<'a> LogLine<'a> {
 
     /// Appends a value that needs no escapes, because no user chose it.
     pub(super) fn push_unescaped(&mut self, key: &str, value: &str) {
-        self.key(key);
+        self.push_key(key);
         let quote = if self.json { "\"" } else { "" };
         self.to.extend([quote, value, quote]);
     }
 
     pub(super) fn push_display(&mut self, key: &str, value: std::fmt::Arguments<'_>) {
-        self.key(key);
+        self.push_key(key);
         let quote = if self.json { "\"" } else { "" };
         let _ = write!(self.to, "{quote}{value}{quote}");
     }
 
     pub(super) fn push_number(&mut self, key: &str, value: std::fmt::Arguments<'_>) {
-        self.key(key);
+        self.push_key(key);
         let _ = self.to.write_fmt(value);
     }
 
     /// Appends a name that a user chose, escaped and truncated.
     pub(super) fn push_name(&mut self, key: &str, value: &str) {
-        self.key(key);
+        self.push_key(key);
         self.to.push('"');
         let mut characters = value.chars();
         for c in characters.by_ref().take(MAX_NAME_CHARS) {

@@ -1,5 +1,5 @@
-//! Metrics that are determined when the metrics page is requested: they are never stale, and series of deleted objects
-//! disappear with the object.
+//! Metrics whose values are determined when the metrics page is requested, so that they are never stale, and the page
+//! has no series of deleted objects.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use super::series::Series;
 /// Maximum number of series of one metric on a page.
 const MAX_SERIES_PER_METRIC: usize = 1000;
 
-/// The series of every metrics page, on any listener.
+/// Returns the series about this process, which every metrics page contains.
 pub(super) fn process_series() -> Vec<Series> {
     let version = env!("CARGO_PKG_VERSION");
     let commit = env!("BUILD_COMMIT_OF_SOURCES");
@@ -18,8 +18,8 @@ pub(super) fn process_series() -> Vec<Series> {
     process::read_series().into_iter().chain([build]).collect()
 }
 
-/// Appends the series to a page, grouped by metric. If a metric has too many, those with the smallest values stay,
-/// because these are the expiries that come first.
+/// Appends the series to a page, grouped by metric. If a metric has too many series, those with the smallest values are
+/// kept: these are the objects that expire first.
 pub(super) fn write(page: &mut String, series: &[Series]) {
     for metric in CATALOGUE.iter().filter(|metric| metric.live) {
         let mut samples: Vec<&Series> = series.iter().filter(|series| series.metric == metric.name).collect();

@@ -15,7 +15,7 @@ pub use super::line::LogFormat;
 use super::output::{EventWriter, LOG_OUTPUT};
 use crate::error::{Error, Result};
 
-/// Libraries that log request heads or bodies at low levels: only warnings pass.
+/// Libraries that log request heads or bodies at low levels: only their warnings and errors are logged.
 const QUIET_LIBRARIES: [&str; 15] = [
     "actix_http",
     "actix_web",
@@ -38,7 +38,8 @@ const HTTP2_LIBRARY: &str = "h2";
 /// The library of the accept loop. It logs startup and shutdown, which matters for debugging only.
 const SERVER_LIBRARY: &str = "actix_server";
 
-/// `true` if a line is suppressed; `debugging` is `true` if the filter enables any debug output.
+/// `true` if log lines of a library are suppressed at this level; `debugging` is `true` if the log filter enables any
+/// debug output.
 fn is_suppressed(library: &str, level: Level, debugging: bool) -> bool {
     let most_verbose = match library {
         SERVER_LIBRARY if debugging => Level::INFO,
@@ -93,7 +94,7 @@ impl Visit for MessageVisitor {
     }
 }
 
-/// `true` for a terminal, unless `NO_COLOR` is set (<https://no-color.org>).
+/// `true` if standard error is a terminal and `NO_COLOR` is unset or empty (<https://no-color.org>).
 fn wants_colours() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
@@ -128,8 +129,8 @@ pub struct LogSettings {
     pub access: bool,
 }
 
-/// Sends logs to standard error, including panics: with their location, but without their message,
-/// which could quote secret data.
+/// Sends logs to standard error. Panics are logged with their location, but without their message, which could quote
+/// secret data.
 ///
 /// # Errors
 /// `Invalid` for an unparsable filter or a second call.

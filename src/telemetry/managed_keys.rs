@@ -1,4 +1,4 @@
-//! The managed keys whose series are exported.
+//! The managed keys whose series are on the metrics page.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

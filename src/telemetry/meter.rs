@@ -1,4 +1,4 @@
-//! The access metrics of a route.
+//! The request metrics of a route: counters, durations and exemplars.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -12,7 +12,7 @@ use super::mount_meter::{MountMeter, NO_MOUNT};
 use super::response_counters::ResponseCounters;
 use super::trace_context::TraceContext;
 
-/// The access metrics of a route.
+/// The request metrics of a route: counters, durations and exemplars.
 pub struct RouteMeter {
     /// Number of the route, unique in the process.
     number: usize,
@@ -21,7 +21,7 @@ pub struct RouteMeter {
     without_mount: ResponseCounters,
 }
 
-/// The facts about a response that metrics record.
+/// The data of a response from which its metrics are recorded.
 #[derive(Clone, Copy)]
 pub struct CompletedResponse<'a> {
     /// The mount of the request.
@@ -39,28 +39,29 @@ pub struct CompletedResponse<'a> {
 }
 
 impl RouteMeter {
-    /// Creates the meter of an operation on a route of a service, which all come from closed sets.
+    /// Creates the meter of one operation on one route of a service. These names become labels, so they must come from
+    /// closed sets.
     pub fn new(service: &'static str, operation: &'static str, route: String) -> Self {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        static NEXT_NUMBER: AtomicUsize = AtomicUsize::new(0);
         let labels = [
             Label::from_static_parts("service", service),
             Label::from_static_parts("operation", operation),
             Label::new("route", route),
         ];
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
         Self { number, labels, seconds: OnceLock::new(), without_mount: ResponseCounters::new() }
     }
 
-    /// Returns the service, the operation and the route.
+    /// Returns the label values: service, operation and route.
     pub fn names(&self) -> [&str; 3] {
         self.labels.each_ref().map(Label::value)
     }
 
-    /// Records a response.
+    /// Records the metrics of a response.
     pub fn record(&self, answered: CompletedResponse<'_>) {
         let CompletedResponse { mount, status, at, took, request_id, trace } = answered;
         let (seconds, exemplars) = self.seconds.get_or_init(|| {
-            (metrics::histogram!(HTTP_SECONDS, self.labels.to_vec()), Exemplars::registered(&self.labels))
+            (metrics::histogram!(HTTP_SECONDS, self.labels.to_vec()), Exemplars::register(&self.labels))
         });
         seconds.record(took.as_secs_f64());
         exemplars.offer(at, took, request_id, trace);

@@ -1,4 +1,4 @@
-//! A metric of the catalogue, the constructors of each type, and the macro of the declarations.
+//! The type of a metric in the catalogue, the constructors for each kind of metric, and the macro that declares them.
 
 use metrics::Unit;
 
@@ -36,7 +36,7 @@ impl Metric {
         Self { name: "", kind, unit: Unit::Count, labels, initial_values: &[], help: "", live: false }
     }
 
-    /// Sets the unit of a duration or a point in time.
+    /// Sets the unit to seconds, for a duration or a time since the epoch.
     pub(super) const fn in_seconds(self) -> Self {
         Self { unit: Unit::Seconds, ..self }
     }

@@ -19,15 +19,15 @@ const MAX_LABELLED_MOUNTS: usize = 200;
 /// the exporter.
 const MAX_LABELS_PER_PROCESS: usize = 2000;
 
-/// The label of requests that lead to no mount. Every mount path contains a `/`.
+/// The label of requests whose path belongs to no mount. It cannot be a mount path, because these contain a `/`.
 pub const NO_MOUNT: &str = "none";
-/// The label of mounts beyond the limit.
+/// The label that all mounts beyond [`MAX_LABELLED_MOUNTS`] share.
 const OTHER_MOUNTS: &str = "other";
 
 static MOUNT_LABELS: MountLabels = MountLabels(Mutex::new(BTreeMap::new()));
 static OTHER_MOUNTS_METER: LazyLock<Arc<MountCounters>> = LazyLock::new(|| Arc::new(MountCounters::new(OTHER_MOUNTS)));
 
-/// Labels with their meters. A meter lives as long as a mount holds it.
+/// The label values with the meters of their mounts. A meter lives as long as a mount holds it.
 struct MountLabels(Mutex<BTreeMap<String, Weak<MountCounters>>>);
 
 impl MountLabels {
@@ -67,7 +67,7 @@ struct MountCounters {
     issuing: OnceLock<IssuingCounters>,
 }
 
-/// Counters in the order of [`ISSUING_OPERATIONS`].
+/// Counters of issued certificates and refusals, in the order of [`ISSUING_OPERATIONS`].
 struct IssuingCounters {
     certificates: [Counter; ISSUING_OPERATIONS.len()],
     refusals: [Counter; ISSUING_OPERATIONS.len()],
@@ -102,11 +102,11 @@ impl MountMeter {
     }
 
     /// Creates the issuing counters at zero, so that an alert notices the first event.
-    pub fn begin_issuing(&self) {
+    pub fn create_issuing_counters(&self) {
         self.0.issuing();
     }
 
-    /// Counts a certificate; `operation` is an index in [`ISSUING_OPERATIONS`].
+    /// Counts an issued certificate; `operation` is an index into [`ISSUING_OPERATIONS`].
     pub fn count_issued(&self, operation: usize) {
         self.0.issuing().certificates[operation].increment(1);
     }
@@ -136,7 +136,7 @@ impl fmt::Debug for MountMeter {
 pub struct LazyMountMeter(OnceLock<MountMeter>);
 
 impl LazyMountMeter {
-    /// Returns the meter of the mount with this path, which must always be the same.
+    /// Returns the meter of the mount with this path. All calls must pass the same path.
     pub fn of(&self, path: &str) -> &MountMeter {
         self.0.get_or_init(|| MountMeter::of(path))
     }

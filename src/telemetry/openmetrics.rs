@@ -22,7 +22,7 @@ pub(super) fn render(text: &str, exemplars: &ExemplarSnapshot) -> String {
     page
 }
 
-/// Splits `HELP name text` and `TYPE name kind`.
+/// Splits `HELP name text` or `TYPE name kind`, a descriptor line without its `# `, into keyword, name and rest.
 fn parse_descriptor(line: &str) -> Option<(&str, &str, &str)> {
     let (keyword, rest) = line.split_once(' ')?;
     let (name, rest) = rest.split_once(' ')?;
@@ -53,7 +53,7 @@ fn write_descriptor(page: &mut String, keyword: &str, name: &str, rest: &str) {
     }
 }
 
-/// Copies a sample; a bucket gets a canonical bound and its exemplar.
+/// Copies the line of a sample. A histogram bucket gets a canonical bound and its exemplar.
 fn write_sample(page: &mut String, line: &str, exemplars: &ExemplarSnapshot) {
     let bucket = line.split_once("le=\"").and_then(|(head, rest)| Some((head, rest.split_once('"')?)));
     let Some((head, (bound, value))) = bucket else { return page.push_str(line) };

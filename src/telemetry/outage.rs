@@ -28,12 +28,12 @@ pub static STORE_OUTAGE: StoreOutage = StoreOutage(Outage::new());
 pub struct StoreOutage(Outage);
 
 impl StoreOutage {
-    /// `true` during an outage.
-    pub fn is_on(&self) -> bool {
-        self.0.is_on()
+    /// `true` during an outage of the store.
+    pub fn is_ongoing(&self) -> bool {
+        self.0.is_ongoing()
     }
 
-    /// Records a failure with its reason. Call it for every failure.
+    /// Records a failure of the store, and logs it if it begins an outage. Call it for every failure.
     pub fn record_failure(&self, why: &str) {
         if self.0.record(Instant::now()) {
             tracing::error!("store unavailable: {why}; requests that need it get 503; not logged again until recovery");
@@ -42,7 +42,7 @@ impl StoreOutage {
         }
     }
 
-    /// Records that the store responds, and logs the end of an outage. Call it periodically.
+    /// Records that the store responds, and logs the end of its outage if it is over. Call it periodically.
     pub fn record_response(&self) {
         if let Some(EndedOutage { seconds, failures, .. }) = self.0.take_ended(Instant::now()) {
             tracing::warn!(seconds, failures, "the store answers again: the outage is over");
@@ -50,14 +50,15 @@ impl StoreOutage {
     }
 }
 
-/// Warns that a background task failed.
+/// Logs a warning that a background task failed, unless the failure belongs to an outage that is already logged.
 pub fn warn_task_failed(what: &str, error: &Error) {
     if let Some(why) = describe_for_log(error) {
         tracing::warn!("{what}: {why}");
     }
 }
 
-/// Warns once that a repeated background task fails. A second line follows when it has not failed for a while.
+/// Logs one warning when a repeated background task begins to fail, and a second line when it has not failed for a
+/// while.
 pub fn warn_recurring_failure(what: &str, error: &Error) {
     if let Some(why) = record_recurring_failure(&OUTAGES, what, error) {
         tracing::warn!("{why}");
@@ -68,13 +69,13 @@ fn record_recurring_failure(table: &OutageTable, what: &str, error: &Error) -> O
     table.record_failure(what, format!("{what}: {}", describe_error(error.text(), error)))
 }
 
-/// Returns what to log about an error: its text, and its cause if that adds information. `None` for failures of the
-/// store, which [`STORE_OUTAGE`] logs, and for an outage that was logged before.
+/// Returns the text to log for an error, with its cause if that adds information. `None` for failures of the store,
+/// which [`STORE_OUTAGE`] logs, and for an outage that was logged before.
 pub fn describe_for_log(error: &Error) -> Option<String> {
     describe_for_log_as(error.kind(), error.text(), error)
 }
 
-/// As [`describe_for_log`], with the kind and text under which the error is reported.
+/// As [`describe_for_log`], but with another kind and text than those of the error itself.
 pub fn describe_for_log_as(kind: Kind, text: &str, error: &Error) -> Option<String> {
     describe_for_log_in(&OUTAGES, kind, text, error)
 }
@@ -108,7 +109,7 @@ fn describe_error(text: &str, error: &Error) -> String {
 
 /// `true` if an error is only a timeout during an outage of the store.
 fn is_timeout_of_outage(kind: Kind, error: &Error) -> bool {
-    kind == Kind::Unavailable && std::error::Error::source(error).is_none() && STORE_OUTAGE.is_on()
+    kind == Kind::Unavailable && std::error::Error::source(error).is_none() && STORE_OUTAGE.is_ongoing()
 }
 
 #[cfg(test)]

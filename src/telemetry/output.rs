@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 use super::catalogue::LOG_LINES_DROPPED;
 
 /// An access log line that would fill the buffer beyond this number of bytes is dropped.
-const MAX_ACCESS_BYTES: usize = 1 << 20;
+const ACCESS_LINE_BUFFER_BYTES: usize = 1 << 20;
 /// An event that would fill the buffer beyond this number of bytes is dropped.
-const MAX_WAITING_BYTES: usize = 2 << 20;
+const EVENT_BUFFER_BYTES: usize = 2 << 20;
 /// Time for which access log lines are collected, so that the thread wakes at most a hundred times a second.
 const COLLECTION_TIME: Duration = Duration::from_millis(10);
-/// Longest wait of an event for its line. After a timeout, later events do not wait until something is written again.
+/// Maximum time for which the thread of an event waits until its line is written. After a timeout, later events do not
+/// wait until the thread has written lines again.
 const MAX_EVENT_WAIT: Duration = Duration::from_millis(500);
 
 pub(super) static LOG_OUTPUT: LogOutput<std::io::Stderr> = LogOutput::new(std::io::stderr);
@@ -35,13 +36,13 @@ struct LogOutputState {
     lines: Vec<u8>,
     /// Lines dropped since the last write.
     dropped: u64,
-    /// `true` while the thread waits to be woken.
+    /// `true` while the writing thread waits to be woken.
     idle: bool,
-    /// Value of `takes_written` that the latest event waits for.
+    /// Value of `takes_written` at which the line of the latest event is written.
     awaited_takes: u64,
     /// `true` if an event timed out and nothing has been written since.
     stuck: bool,
-    /// Number of times that the thread has taken the buffered lines; `takes_written` counts those that it has also
+    /// Number of times that the thread has taken the buffered lines; `takes_written` is how many of these takes it has
     /// written.
     takes_begun: u64,
     takes_written: u64,
@@ -71,7 +72,7 @@ impl<W: Write + 'static> LogOutput<W> {
     fn write(&'static self, line: &[u8]) {
         self.start();
         let mut state = self.lock();
-        if state.lines.len() + line.len() > MAX_WAITING_BYTES {
+        if state.lines.len() + line.len() > EVENT_BUFFER_BYTES {
             state.dropped += 1;
             return;
         }
@@ -96,9 +97,9 @@ impl<W: Write + 'static> LogOutput<W> {
     }
 
     /// Buffers a line; never waits.
-    pub(super) fn push(&'static self, line: &[u8]) {
+    pub(super) fn push_access_line(&'static self, line: &[u8]) {
         let mut state = self.lock();
-        if state.lines.len() + line.len() > MAX_ACCESS_BYTES {
+        if state.lines.len() + line.len() > ACCESS_LINE_BUFFER_BYTES {
             state.dropped += 1;
             return;
         }
@@ -187,7 +188,7 @@ mod tests {
     static WRITTEN: Mutex<Vec<u8>> = Mutex::new(Vec::new());
     static STUCK: Mutex<()> = Mutex::new(());
 
-    /// Blocks while `STUCK` is locked, like a pipe that is not read.
+    /// An output that blocks while `STUCK` is locked, like a pipe that is not read.
     struct Pipe;
 
     impl Write for Pipe {
@@ -210,10 +211,10 @@ mod tests {
 
     #[test]
     fn access_log_never_blocks_and_events_keep_their_order() {
-        PIPE.push(b"one\n");
+        PIPE.push_access_line(b"one\n");
         PIPE.write(b"event\n");
         assert_eq!(written(), "one\nevent\n");
-        PIPE.push(b"two\n");
+        PIPE.push_access_line(b"two\n");
         let started = Instant::now();
         while !written().ends_with("two\n") {
             assert!(started.elapsed() < Duration::from_secs(20), "the thread does not write");
@@ -222,12 +223,12 @@ mod tests {
         let unread = STUCK.lock().unwrap();
         let line = [b'x'; 1023].into_iter().chain([b'\n']).collect::<Vec<u8>>();
         let started = Instant::now();
-        let pushed = 3 * MAX_ACCESS_BYTES / line.len();
+        let pushed = 3 * ACCESS_LINE_BUFFER_BYTES / line.len();
         for _ in 0..pushed {
-            PIPE.push(&line);
+            PIPE.push_access_line(&line);
         }
         assert!(started.elapsed() < Duration::from_secs(5), "a worker waited for a pipe without a reader");
-        // The first event waits only briefly, and the next ones not at all.
+        // Only the first of these events waits, and only briefly; the others do not wait at all.
         (0..20).for_each(|_| PIPE.write(b"unread\n"));
         assert!(started.elapsed() < Duration::from_secs(5), "an event waited for a pipe without a reader");
         drop(unread);
@@ -242,6 +243,6 @@ mod tests {
         let warning = written.lines().find(|line| line.contains("log lines were dropped")).unwrap();
         let dropped = warning.split_whitespace().find_map(|word| word.parse::<usize>().ok()).unwrap();
         assert_eq!(kept + dropped, pushed, "{warning}");
-        assert!(kept * line.len() <= 2 * MAX_ACCESS_BYTES);
+        assert!(kept * line.len() <= 2 * ACCESS_LINE_BUFFER_BYTES);
     }
 }

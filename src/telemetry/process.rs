@@ -10,7 +10,7 @@ use super::catalogue::{
 };
 use super::series::Series;
 
-/// Returns the available metrics; `/proc` may be missing.
+/// Returns the metrics that are available: without `/proc`, most are not.
 pub(super) fn read_series() -> Vec<Series> {
     let stat = fs::read_to_string("/proc/self/stat").ok();
     let stat = stat.as_deref().and_then(ProcessStat::parse);
@@ -46,7 +46,7 @@ impl ProcessStat {
     fn parse(text: &str) -> Option<Self> {
         let (_, numbers) = text.rsplit_once(')')?;
         let fields: Vec<&str> = numbers.split_whitespace().collect();
-        // The first one is field 3 of the manual page.
+        // The first number after the program name is field 3 in the manual page.
         let field = |number: usize| fields.get(number - 3)?.parse::<f64>().ok();
         let ticks = clock_ticks_per_second() as f64;
         Some(Self {

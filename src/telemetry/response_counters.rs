@@ -1,4 +1,4 @@
-//! Response counters by route and status. Each series is resolved once.
+//! Response counters by route and status. The counter of each series is looked up in the exporter only once.
 
 use std::sync::OnceLock;
 
@@ -32,12 +32,12 @@ impl ResponseCounters {
 
 /// Routes per block.
 const ROUTES_PER_BLOCK: usize = 32;
-/// Number of blocks; far more than there are routes.
+/// Number of blocks. Together they hold far more routes than the server has.
 const BLOCK_COUNT: usize = 32;
 
 type ResponseCounterBlock = [OnceLock<Box<ResponseCounters>>; ROUTES_PER_BLOCK];
 
-/// The counters of a mount by route number. Blocks are allocated by their first request.
+/// The counters of a mount by route number. A block is allocated by the first request to one of its routes.
 pub(super) struct ResponseCountersByRoute([OnceLock<Box<ResponseCounterBlock>>; BLOCK_COUNT]);
 
 impl ResponseCountersByRoute {

@@ -1,12 +1,12 @@
-//! A metric value that is determined when the metrics page is requested.
+//! A value on the metrics page that is determined when the page is requested.
 
-/// A sample of a [live](super::Metric::live) metric.
+/// One series of a [live](super::Metric::live) metric, with its current value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
     /// The name of the metric in the catalogue.
     pub metric: &'static str,
     /// The label values, in the order of the catalogue.
     pub labels: Vec<String>,
-    /// The value.
+    /// The current value of the series.
     pub value: f64,
 }

@@ -4,7 +4,8 @@
 use super::catalogue::CATALOGUE;
 use super::{managed_keys, mount_meter};
 
-/// A label that names deletable objects, and a test if an object exists. It is the first label of its series.
+/// A label whose values name deletable objects, and a function that tests if an object exists. The label is the first
+/// of its series.
 type DeletableLabel = (&'static str, fn(&str) -> bool);
 
 const DELETABLE_LABELS: [DeletableLabel; 2] = [("key", managed_keys::is_exported), ("mount", mount_meter::is_exported)];

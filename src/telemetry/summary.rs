@@ -11,7 +11,7 @@ struct MetricSample {
     sum: f64,
 }
 
-/// Converts a text page to `Gauges`, `Counters` and `Samples`.
+/// Converts a metrics page in the Prometheus text format to the lists `Gauges`, `Counters` and `Samples`.
 pub(super) fn summarize(text: &str) -> Map<String, Value> {
     let mut kinds = BTreeMap::new();
     let mut gauges = Vec::new();

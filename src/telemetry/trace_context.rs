@@ -22,7 +22,7 @@ impl TraceContext {
     pub fn parse(value: &[u8]) -> Option<Self> {
         let (known, rest) = value.split_at_checked(TRACEPARENT_BYTES)?;
         let [version, trace_id, parent_id, flags] = split_fields(known)?;
-        // A later version may append fields; the first four keep their form.
+        // A later version of `traceparent` may append fields; the first four keep their form.
         let is_complete = if version == b"00" { rest.is_empty() } else { rest.is_empty() || rest[0] == b'-' };
         if version == b"ff" || !is_complete || is_zero(trace_id) || is_zero(parent_id) {
             return None;
@@ -36,7 +36,7 @@ impl TraceContext {
         std::str::from_utf8(&self.trace_id).unwrap_or_default()
     }
 
-    /// `true` if the caller records the trace.
+    /// `true` if the `sampled` flag is set, that is, if the caller may have recorded the trace.
     pub fn is_sampled(&self) -> bool {
         self.flags & SAMPLED_FLAG != 0
     }

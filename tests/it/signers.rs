@@ -19,7 +19,7 @@ use signet::keys::SignerActor;
 /// Makes one signature with a managed key, for its metrics, which exist as long as the key.
 pub async fn sign_once(name: &str) -> SignerActor {
     let actor = double::actor(name);
-    let signer = actor.signer(actor.key(true).await.unwrap());
+    let signer = actor.signer(actor.find_key(true).await.unwrap());
     contract::signs(&signer, contract::usual(signer.public().kind()), b"message").await;
     actor
 }

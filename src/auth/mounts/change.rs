@@ -272,7 +272,7 @@ pub(crate) fn register_names(table: &MountTable) {
     for mount in table.iter() {
         let meter = mount.meter();
         if mount.kind == MountKind::Pki {
-            meter.begin_issuing();
+            meter.create_issuing_counters();
         }
     }
     telemetry::set_mount_paths(table.iter().map(|mount| (mount.id.0, mount.path.clone())));

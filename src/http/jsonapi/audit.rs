@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use super::render;
 use super::render::RenderedResponse;
-use crate::audit::{self, AuditData, AuditOutcome, AuditRecord, AuditRefusal, AuditRequest, AuditResponse};
+use crate::audit::{self, AuditData, AuditOutcome, AuditRecorder, AuditRefusal, AuditRequest, AuditResponse};
 use crate::http::address::caller_address;
 use crate::http::request_id::RequestId;
 use crate::http::state::ServerState;
@@ -23,7 +23,7 @@ use crate::secret::Secret;
 use crate::telemetry::TraceContext;
 
 pub(super) struct ProjectsRequestAudit<'a> {
-    record: AuditRecord<'a>,
+    record: AuditRecorder<'a>,
     fields: Option<Box<ProjectsAuditFields<'a>>>,
     deadline: Instant,
 }
@@ -49,7 +49,7 @@ impl<'a> ProjectsRequestAudit<'a> {
         id: &'a RequestId,
         trace: Option<TraceContext>,
     ) -> Self {
-        let record = shared.audit.record();
+        let record = shared.audit.recorder();
         let fields = record.is_enabled().then(|| {
             let operation = operation_name(request.method());
             let address = caller_address(request, &shared.settings.trusted_proxies).ok().flatten();
@@ -99,7 +99,7 @@ impl<'a> ProjectsRequestAudit<'a> {
     /// run.
     pub(super) async fn record_intent(&mut self) -> Result<(), ApiRejection> {
         let Self { record, fields, deadline } = self;
-        Ok(record.intent(|| fields.as_ref().map(|fields| fields.audit_request()), *deadline).await?)
+        Ok(record.record_intent(|| fields.as_ref().map(|fields| fields.audit_request()), *deadline).await?)
     }
 
     /// Writes the response record to the audit devices, and returns `outcome`, or an error if it cannot be written.
@@ -108,7 +108,8 @@ impl<'a> ProjectsRequestAudit<'a> {
         outcome: Result<RenderedResponse, ApiRejection>,
     ) -> Result<RenderedResponse, ApiRejection> {
         let Some(fields) = &self.fields else { return outcome };
-        let recorded = self.record.outcome(&fields.audit_request(), &audit_outcome(&outcome), self.deadline).await;
+        let recorded =
+            self.record.record_outcome(&fields.audit_request(), &audit_outcome(&outcome), self.deadline).await;
         if let (Err(_), Err(refusal)) = (&recorded, &outcome) {
             render::log_refusal(refusal, fields.id);
         }

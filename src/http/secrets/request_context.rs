@@ -13,7 +13,7 @@ use super::request::ParsedRequest;
 use super::target::ResolvedRoute;
 use super::warnings::FieldWarnings;
 use super::{EntryPoint, PUBLIC_NOT_FOUND_ERROR, log_error};
-use crate::audit::AuditRecord;
+use crate::audit::AuditRecorder;
 use crate::error::{Error, Kind, Result};
 use crate::http::access::AccessLogEntry;
 use crate::http::address::caller_address;
@@ -34,7 +34,7 @@ pub(super) struct RequestContext<'a> {
     pub(super) quota: Option<QuotaResult>,
     /// The methods that the path supports, if the requested method is not among them.
     pub(super) allowed_methods: Option<String>,
-    record: AuditRecord<'a>,
+    record: AuditRecorder<'a>,
     /// The data for the audit record; `None` if no audit device is enabled, or the request is not audited.
     pub(super) audit_fields: Option<Box<AuditFields>>,
     /// The time at which the request is aborted.
@@ -49,7 +49,7 @@ impl<'a> RequestContext<'a> {
         raw_path: &'a str,
         log_entry: AccessLogEntry,
     ) -> Self {
-        let record = state.audit.record();
+        let record = state.audit.recorder();
         let audit_fields = record.is_enabled().then(|| {
             let address = caller_address(request, &state.settings.trusted_proxies);
             Box::new(AuditFields::of_address(address.ok().flatten()))
@@ -124,7 +124,7 @@ impl<'a> RequestContext<'a> {
     pub(super) async fn audit_intent(&mut self) -> Result<()> {
         let Self { log_entry, method, raw_path, audit_fields, record, deadline, .. } = self;
         record
-            .intent(
+            .record_intent(
                 || audit_fields.as_ref().map(|audit_fields| audit_fields.audit_request(log_entry, method, raw_path)),
                 *deadline,
             )
@@ -139,7 +139,8 @@ impl<'a> RequestContext<'a> {
     ) -> Result<HandlerResponse> {
         let Some(audit_fields) = &self.audit_fields else { return outcome };
         let request = audit_fields.audit_request(&self.log_entry, self.method, self.raw_path);
-        let audited = self.record.outcome(&request, &audit::audit_outcome(&outcome, conditions), self.deadline).await;
+        let audited =
+            self.record.record_outcome(&request, &audit::audit_outcome(&outcome, conditions), self.deadline).await;
         match (&audited, &outcome) {
             (Err(_), Err(error)) => log_error(error, &self.log_entry.id),
             (Err(_), Ok(answer)) if audit_fields.is_write() => {

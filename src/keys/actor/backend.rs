@@ -15,13 +15,13 @@ use crate::x509::public_key::PublicKey;
 /// A request to a backend.
 #[derive(Clone)]
 pub enum BackendRequest {
-    /// Looks up the current key. Response: [`BackendResponse::Key`].
+    /// Looks up the key that the configuration names. Response: [`BackendResponse::Key`].
     Find {
         /// Generates a missing key if the configuration allows that.
         create: bool,
     },
-    /// Signs. Response: [`BackendResponse::Signature`] (ECDSA as DER) or [`BackendResponse::KeyChanged`]. A digest has
-    /// the length of the algorithm's hash.
+    /// Signs `input`. Response: [`BackendResponse::Signature`] (ECDSA as DER) or [`BackendResponse::KeyChanged`]. A
+    /// digest has the length of the algorithm's hash.
     Sign {
         /// The signature algorithm.
         algorithm: SignatureAlgorithm,
@@ -61,7 +61,7 @@ pub enum BackendResponse {
 pub enum KeyBackend {
     /// Each session has its own thread.
     Blocking(Arc<dyn BlockingBackend>),
-    /// Calls are futures.
+    /// Each call is a future, which a task of the async runtime runs.
     Async(Arc<dyn AsyncBackend>),
 }
 
@@ -88,11 +88,12 @@ pub trait BlockingBackend: Send + Sync {
     /// `Invalid`, with the reason, when the configuration does not support it.
     fn input_kind(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<SigningInputKind>;
 
-    /// Stores public keys of certificates as candidates for a device that does not return its public key. Does
-    /// not call the device.
+    /// Stores public keys of certificates as candidates for the key's public key, for a device that does not return it.
+    /// Does not call the device.
     fn offer_candidates(&self, _candidates: &[PublicKey]) {}
 
-    /// Creates a session on its own thread, where it stays. Does not call the device yet.
+    /// Creates a session. A worker thread calls this, and only that thread uses the session. Does not call the device
+    /// yet.
     fn new_session(self: Arc<Self>, key_metrics: KeyMetrics) -> Box<dyn BackendSession>;
 }
 
@@ -119,8 +120,8 @@ pub trait AsyncBackend: Send + Sync {
     /// Processes one request. The future is dropped on timeout.
     fn call(self: Arc<Self>, request: BackendRequest) -> BoxFuture<'static, Result<BackendResponse>>;
 
-    /// Sets the record of pending keys: keys that were generated but that the service does not list yet. All nodes and
-    /// configurations share it, and `location` identifies this key there. Backends that cannot generate such keys
-    /// ignore it.
+    /// Sets the record of pending keys (generated keys that the service does not list yet). All nodes and
+    /// configurations share this record, in which `location` identifies the key. Backends without pending keys ignore
+    /// the call.
     fn share_pending(&self, _pending: Arc<dyn PendingKeys>, _location: String) {}
 }

@@ -1,4 +1,4 @@
-//! Metrics of one managed key. Their label is the name of the key, which an operator chose.
+//! Metrics of one managed key. Their label is the key's name, which comes from an operator and not from a request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use metrics::{Gauge, Histogram, counter, gauge, histogram};
 use crate::error::Kind;
 use crate::telemetry;
 
-/// Metrics of one key, registered once.
+/// Handles to the metrics of one key, which are registered once.
 #[derive(Clone)]
 pub struct KeyMetrics {
     key: String,
@@ -73,7 +73,7 @@ impl KeyMetrics {
     }
 
     pub(super) fn count_failure(&self, kind: Kind) {
-        self.count(match kind {
+        self.count_error(match kind {
             Kind::Busy => "busy",
             Kind::Unavailable => "unavailable",
             Kind::BadGateway => "refused",
@@ -83,15 +83,15 @@ impl KeyMetrics {
     }
 
     pub(super) fn count_wrong_signature(&self) {
-        self.count("wrong");
+        self.count_error("wrong");
     }
 
     /// Counts a request for which the backend has another key than the expected one.
     pub(super) fn count_changed_key(&self) {
-        self.count("changed");
+        self.count_error("changed");
     }
 
-    fn count(&self, kind: &'static str) {
+    fn count_error(&self, kind: &'static str) {
         counter!(telemetry::SIGNER_ERRORS, "key" => self.key.clone(), "kind" => kind).increment(1);
     }
 

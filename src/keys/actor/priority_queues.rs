@@ -1,5 +1,5 @@
-//! Queued jobs, in three fair queues by [`JobPriority`]. Signatures for writes or authenticated callers go first. Lookups
-//! and unauthenticated requests alternately get at least one call in four, so that no queue starves.
+//! The queued jobs of one key, in three fair queues by [`JobPriority`]. Signatures for writes or authenticated callers
+//! go first. Lookups and unauthenticated requests alternately get at least one call in four, so that no queue starves.
 
 use std::time::{Duration, Instant};
 
@@ -9,20 +9,20 @@ use super::backend::{BackendRequest, BackendResponse};
 use crate::error::Result;
 use crate::fair_queue::{CallerId, DisplacedJobs, FairQueue, QueueCaller};
 
-/// While several queues have jobs: calls of the first queue before one call of another queue.
+/// Number of jobs that are taken from the first queue before one job of another queue, while both have jobs.
 const FIRST_QUEUE_CALLS_PER_OTHER: usize = 3;
 /// Capacity of the first queue, divided by that of each other queue.
 const OTHER_QUEUE_CAPACITY_DIVISOR: usize = 8;
 /// Cap on the first measured duration of a call, when there is no estimate yet.
 const MAX_FIRST_ESTIMATE: Duration = Duration::from_millis(200);
 
-/// The queue of a job.
+/// The priority of a job. Each priority has its own queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JobPriority {
     First,
     /// Lookups and tests of the key. They may hang while signatures do not.
     Lookup,
-    /// Requests that need no authentication.
+    /// Signatures for requests that need no authentication.
     Last,
 }
 
@@ -39,21 +39,23 @@ pub(super) struct SigningJob {
 pub(super) struct PriorityQueues {
     /// One queue per priority, in the order of [`JobPriority`].
     queues: [FairQueue<SigningJob>; 3],
-    /// Calls of the first queue since the last call of another queue, counted only while other queues have jobs.
+    /// Number of jobs taken from the first queue since the last job of another queue; counted only while other queues
+    /// have jobs.
     first_queue_calls: usize,
-    /// `true` if the last call that was not of the first queue was a lookup.
+    /// `true` if the last job that was not taken from the first queue was a lookup.
     last_was_lookup: bool,
     call_estimate: Duration,
 }
 
 impl PriorityQueues {
     pub(super) fn new() -> Self {
-        // Only the order of these queues is used; the number of workers limits the calls.
+        // The queues only order their jobs, so their limits on running jobs do not matter: the number of workers limits
+        // the calls.
         let queues = std::array::from_fn(|_| FairQueue::new(1, 1));
         Self { queues, first_queue_calls: 0, last_was_lookup: false, call_estimate: Duration::ZERO }
     }
 
-    fn count(&self, priority: JobPriority) -> usize {
+    fn waiting_jobs(&self, priority: JobPriority) -> usize {
         self.queues[priority as usize].waiting()
     }
 
@@ -63,18 +65,18 @@ impl PriorityQueues {
 
     /// Number of jobs that may start now, of which at most `max_lookups` are lookups.
     pub(super) fn ready_jobs(&self, max_lookups: usize) -> usize {
-        self.count(JobPriority::First)
-            + self.count(JobPriority::Last)
-            + self.count(JobPriority::Lookup).min(max_lookups)
+        self.waiting_jobs(JobPriority::First)
+            + self.waiting_jobs(JobPriority::Last)
+            + self.waiting_jobs(JobPriority::Lookup).min(max_lookups)
     }
 
     /// Removes and returns the next job, even if its caller has left. Takes a lookup only if `max_lookups` is not 0.
     pub(super) fn pop(&mut self, max_lookups: usize) -> Option<SigningJob> {
-        let has_lookup = max_lookups > 0 && self.count(JobPriority::Lookup) > 0;
-        let has_last = self.count(JobPriority::Last) > 0;
+        let has_lookup = max_lookups > 0 && self.waiting_jobs(JobPriority::Lookup) > 0;
+        let has_last = self.waiting_jobs(JobPriority::Last) > 0;
         let has_other = has_lookup || has_last;
         let is_turn_of_others = has_other && self.first_queue_calls >= FIRST_QUEUE_CALLS_PER_OTHER;
-        let priority = if self.count(JobPriority::First) > 0 && !is_turn_of_others {
+        let priority = if self.waiting_jobs(JobPriority::First) > 0 && !is_turn_of_others {
             self.first_queue_calls = if has_other { self.first_queue_calls + 1 } else { 0 };
             JobPriority::First
         } else {
@@ -103,8 +105,8 @@ impl PriorityQueues {
         self.queues[priority as usize].has_room(caller_id, Self::capacity(priority, max), is_expired)
     }
 
-    /// Estimates the wait of one more job. `running` and `max_calls` are the running and maximum calls of its priority.
-    /// A call takes at least `min_elapsed`, the elapsed time of the calls in progress.
+    /// Estimates how long one more job would wait. `running` and `max_calls` are the running and maximum calls of its
+    /// priority. A call takes at least `min_elapsed`, the elapsed time of the calls in progress.
     pub(super) fn expected_wait(
         &self,
         priority: JobPriority,
@@ -114,14 +116,14 @@ impl PriorityQueues {
         min_elapsed: Duration,
     ) -> Duration {
         let own_queue = self.queues[priority as usize].waiting_before(caller_id);
-        let lookups = self.count(JobPriority::Lookup);
+        let lookups = self.waiting_jobs(JobPriority::Lookup);
         let before = match priority {
             JobPriority::First => {
-                own_queue + own_queue.min(lookups + self.count(JobPriority::Last)) / FIRST_QUEUE_CALLS_PER_OTHER
+                own_queue + own_queue.min(lookups + self.waiting_jobs(JobPriority::Last)) / FIRST_QUEUE_CALLS_PER_OTHER
             }
             JobPriority::Lookup => own_queue,
-            // At most one lookup starts before each job of this queue.
-            JobPriority::Last => self.count(JobPriority::First) + own_queue + lookups.min(own_queue + 1),
+            // At most one lookup starts before each job of the last queue.
+            JobPriority::Last => self.waiting_jobs(JobPriority::First) + own_queue + lookups.min(own_queue + 1),
         };
         let before = running + before;
         if before < max_calls {
@@ -132,7 +134,7 @@ impl PriorityQueues {
     }
 
     /// `true` if a job with this wait ends within `call_timeout` and waits for at most half of it.
-    pub(super) fn is_in_time(&self, wait: Duration, call_timeout: Duration) -> bool {
+    pub(super) fn starts_in_time(&self, wait: Duration, call_timeout: Duration) -> bool {
         wait <= call_timeout / 2 && wait + self.call_estimate <= call_timeout
     }
 
@@ -168,7 +170,7 @@ mod tests {
 
     const LONG_TIMEOUT: Duration = Duration::from_secs(30);
 
-    /// A job with a deadline `left` from now, and the receiver that keeps it alive.
+    /// Returns a job with a deadline `left` from now, and its receiver. The job expires when the receiver is dropped.
     fn job(priority: JobPriority, left: Duration) -> (SigningJob, oneshot::Receiver<Result<BackendResponse>>) {
         let (answer, receiver) = oneshot::channel();
         let now = Instant::now();
@@ -281,14 +283,14 @@ mod tests {
     }
 
     #[test]
-    fn free_slot_means_no_wait_even_at_a_slow_pace() {
+    fn expected_wait_is_zero_while_a_call_may_start() {
         let mut queues = PriorityQueues::new();
         (0..100).for_each(|_| queues.update_call_estimate(Duration::from_secs(29), LONG_TIMEOUT));
         assert_eq!(queues.call_estimate, LONG_TIMEOUT / 2);
         assert_eq!(queues.expected_wait(First, 0, 3, 4, LONG_TIMEOUT), Duration::ZERO);
         assert!(
-            queues.is_in_time(Duration::ZERO, LONG_TIMEOUT)
-                && !queues.is_in_time(LONG_TIMEOUT / 2 + MAX_FIRST_ESTIMATE, LONG_TIMEOUT)
+            queues.starts_in_time(Duration::ZERO, LONG_TIMEOUT)
+                && !queues.starts_in_time(LONG_TIMEOUT / 2 + MAX_FIRST_ESTIMATE, LONG_TIMEOUT)
         );
         let (fresh, _fresh_receiver) = job(First, LONG_TIMEOUT);
         assert!(!queues.is_expired(&fresh));
@@ -297,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn pace_is_learned_from_several_calls_not_from_one() {
+    fn call_estimate_follows_several_calls_not_one() {
         let mut queues = PriorityQueues::new();
         queues.update_call_estimate(Duration::from_secs(3), LONG_TIMEOUT);
         assert!(queues.call_estimate <= MAX_FIRST_ESTIMATE, "{:?}", queues.call_estimate);

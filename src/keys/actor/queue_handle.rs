@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::fair_queue::QueueCaller;
 use crate::keys::signer::KeyIdentity;
 
-/// A handle to the queue; clones share it.
+/// A handle to the job queue of one key; clones share it.
 #[derive(Clone)]
 pub(super) struct QueueHandle(Arc<QueueCloser>);
 
@@ -34,7 +34,7 @@ impl QueueHandle {
         &self.0.0
     }
 
-    /// Queues a request and waits for the response, at most for the time limit of a job.
+    /// Queues a request and waits for its response, for at most the time limit of a job.
     pub(super) async fn request(&self, request: BackendRequest, priority: JobPriority) -> Result<BackendResponse> {
         let queue = &self.0.0;
         let (answer, answered) = oneshot::channel();

@@ -17,10 +17,10 @@ use super::priority_queues::{JobPriority, PriorityQueues, SigningJob};
 use crate::error::{Error, Kind, Result};
 use crate::fair_queue::{CallerId, DisplacedJobs, QueueCaller};
 
-/// Longest wait of an idle thread for a job. After it, the thread lets its session release resources.
+/// Longest wait of an idle thread for a job. After this time, the thread lets its session release resources.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The limits of an actor.
+/// The limits of a key's actor.
 #[derive(Clone, Copy, Debug)]
 pub struct SignerLimits {
     /// Maximum number of queued signatures. The queues of lookups and of requests without authentication each hold an
@@ -38,7 +38,7 @@ impl Default for SignerLimits {
     }
 }
 
-/// The queue of one key.
+/// The job queue and the workers of one key.
 pub(super) struct SignQueue {
     name: String,
     limits: SignerLimits,
@@ -52,7 +52,7 @@ pub(super) struct SignQueue {
 
 struct SignQueueState {
     backend: KeyBackend,
-    /// Incremented by each `configure`.
+    /// Version of the configuration, incremented by each `configure`.
     version: u64,
     max_parallel: usize,
     waiting: PriorityQueues,
@@ -144,13 +144,13 @@ impl SignQueue {
     pub(super) fn require_capacity(&self) -> Result<()> {
         let state = self.lock();
         let caller_id = QueueCaller::current().caller_id();
-        self.require_early_start(&state, JobPriority::First, caller_id)?;
+        self.require_admission(&state, JobPriority::First, caller_id)?;
         let has_capacity = state.waiting.has_capacity(JobPriority::First, caller_id, self.limits.queue);
         if has_capacity { Ok(()) } else { Err(self.full_error()) }
     }
 
     /// Rejects a job if all calls hang or its wait would be too long.
-    fn require_early_start(&self, state: &SignQueueState, priority: JobPriority, caller_id: CallerId) -> Result<()> {
+    fn require_admission(&self, state: &SignQueueState, priority: JobPriority, caller_id: CallerId) -> Result<()> {
         let now = Instant::now();
         if state.is_stuck(priority, now) {
             let text = format!("managed key {:?}: the backend does not respond in any session; retry later", self.name);
@@ -160,7 +160,7 @@ impl SignQueue {
         let max_calls = state.max_calls_of(priority);
         let min_elapsed = state.min_elapsed(priority, now);
         let wait = state.waiting.expected_wait(priority, caller_id, running, max_calls, min_elapsed);
-        if state.waiting.is_in_time(wait, self.limits.call_timeout) { Ok(()) } else { Err(self.full_error()) }
+        if state.waiting.starts_in_time(wait, self.limits.call_timeout) { Ok(()) } else { Err(self.full_error()) }
     }
 
     fn full_error(&self) -> Error {
@@ -174,10 +174,10 @@ impl SignQueue {
         if state.closed {
             return Err(stopped_error(&self.name));
         }
-        self.require_early_start(&state, job.priority, job.caller.caller_id())?;
+        self.require_admission(&state, job.priority, job.caller.caller_id())?;
         let DisplacedJobs { abandoned, refused } = state.waiting.push(job, self.limits.queue);
         self.start_or_wake_worker(state, true);
-        abandoned.into_iter().for_each(|job| self.expire(job));
+        abandoned.into_iter().for_each(|job| self.fail_expired_job(job));
         if let Some(job) = refused {
             let _ = job.answer.send(Err(self.full_error()));
         }
@@ -217,7 +217,8 @@ impl SignQueue {
             }
             state.idle += 1;
             if !has_yielded {
-                // HTTP workers that wait for the processor run first. Jobs that they submit then need no wake-up.
+                // Lets HTTP workers that wait for a processor run first: this thread need not be woken for jobs that
+                // they submit meanwhile.
                 drop(state);
                 std::thread::yield_now();
                 state = self.lock();
@@ -256,7 +257,7 @@ impl SignQueue {
         let now = Instant::now();
         let job = loop {
             match state.pop_job() {
-                Some(job) if state.waiting.is_expired(&job) => self.expire(job),
+                Some(job) if state.waiting.is_expired(&job) => self.fail_expired_job(job),
                 Some(job) => break job,
                 None => {
                     self.update_gauges(state);
@@ -274,12 +275,13 @@ impl SignQueue {
         Some(BackendCall { number, job, backend: state.backend.clone(), version: state.version })
     }
 
-    /// Records the end of a call, before the caller gets the response, so that the worker counts as free. `is_usual`
-    /// marks signature calls that ended in time, successful or not: only they update the estimated duration.
-    pub(super) fn end_call(&self, number: u64, took: Duration, is_usual: bool) {
+    /// Records the end of a call, before the caller gets the response, so that the worker counts as free.
+    /// `updates_estimate` is `true` for signature calls that ended in time, successful or not: only these update the
+    /// estimated duration of a call.
+    pub(super) fn end_call(&self, number: u64, took: Duration, updates_estimate: bool) {
         let mut state = self.lock();
         state.running.retain(|running| running.number != number);
-        if is_usual {
+        if updates_estimate {
             state.waiting.update_call_estimate(took, self.limits.call_timeout);
         }
         self.update_gauges(&state);
@@ -341,7 +343,7 @@ impl SignQueue {
     }
 
     /// Fails a job whose caller has left or whose deadline is too close.
-    fn expire(&self, job: SigningJob) {
+    fn fail_expired_job(&self, job: SigningJob) {
         let _ = job.answer.send(Err(self.timeout_error()));
     }
 
@@ -369,8 +371,7 @@ impl SignQueueState {
         self.running.iter().filter(move |call| !is_lookup || call.lookup_version == Some(self.version))
     }
 
-    /// `true` if `priority` or the first priority has no usable call left: all the concurrent calls that it may make
-    /// hang.
+    /// `true` if all concurrent calls that the limit of `priority`, or of the first priority, permits are hanging.
     fn is_stuck(&self, priority: JobPriority, now: Instant) -> bool {
         [priority, JobPriority::First].into_iter().any(|priority| {
             self.calls_of(priority).filter(|call| call.is_stuck(now)).count() >= self.max_calls_of(priority)
@@ -399,7 +400,7 @@ impl SignQueueState {
         self.waiting.pop(self.free_lookup_calls())
     }
 
-    /// `true` if a job waits, and a worker that is awake has not started a call yet.
+    /// `true` if a job waits, and some worker is awake but has not started its next call.
     fn has_unstarted_job(&self) -> bool {
         self.ready_jobs() > 0 && self.running.len() + self.idle < self.workers
     }
@@ -412,7 +413,8 @@ impl RunningCall {
     }
 }
 
-/// A worker's slot. The holder releases all resources of the backend before it drops the slot.
+/// The slot of a worker, which counts against `max_parallel`. A worker releases all resources of the backend before it
+/// drops its slot.
 pub(super) struct WorkerSlot {
     queue: Arc<SignQueue>,
     has_started: bool,

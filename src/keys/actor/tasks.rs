@@ -24,11 +24,11 @@ async fn run_worker(mut slot: WorkerSlot) {
         let KeyBackend::Async(backend) = call.backend else { return };
         let is_signature = call.job.request.is_signature();
         let mut running =
-            RunningTaskCall { queue: &queue, number: call.number, started: Instant::now(), is_usual: false };
+            RunningTaskCall { queue: &queue, number: call.number, started: Instant::now(), updates_estimate: false };
         let work = call.job.caller.must_run().scope(backend.call(call.job.request));
         let future = AssertUnwindSafe(work).catch_unwind();
         let outcome = tokio::time::timeout_at(call.job.deadline.into(), future).await;
-        running.is_usual = is_signature && outcome.is_ok();
+        running.updates_estimate = is_signature && outcome.is_ok();
         drop(running);
         let _ = call.job.answer.send(match outcome {
             Ok(Ok(outcome)) => outcome,
@@ -43,11 +43,11 @@ struct RunningTaskCall<'q> {
     queue: &'q SignQueue,
     number: u64,
     started: Instant,
-    is_usual: bool,
+    updates_estimate: bool,
 }
 
 impl Drop for RunningTaskCall<'_> {
     fn drop(&mut self) {
-        self.queue.end_call(self.number, self.started.elapsed(), self.is_usual);
+        self.queue.end_call(self.number, self.started.elapsed(), self.updates_estimate);
     }
 }

@@ -158,7 +158,7 @@ impl AsyncBackend for BackendDouble {
     }
 }
 
-/// A blocking and an asynchronous backend, each with its double.
+/// Returns a blocking and an asynchronous backend, each with the double that it calls.
 fn both_backends(call_duration: Duration) -> [(Arc<BackendDouble>, KeyBackend); 2] {
     let threads = BackendDouble::new(call_duration);
     let tasks = BackendDouble::new(call_duration);
@@ -262,7 +262,7 @@ async fn overloaded_backend_works_at_full_capacity() {
         let begun = Instant::now();
         let mut jobs = Vec::new();
         while begun.elapsed() < Duration::from_millis(5_000) {
-            // One job every 5 ms, even if the sleep takes longer on a busy machine.
+            // Submits one job for every 5 ms, even if the sleep takes longer on a busy machine.
             let due = usize::try_from(begun.elapsed().as_millis() / 5).unwrap();
             while jobs.len() <= due {
                 let signature = signer.sign(P256, message());
@@ -315,7 +315,7 @@ async fn low_priority_jobs_do_not_delay_other_jobs() {
         tokio::task::yield_now().await;
         double.set_gate_closed(false);
         assert!(join_all(jobs).await.into_iter().all(|job| job.is_ok()));
-        // The job that was running, then one low-priority job after every three others.
+        // The expected order: the job that was running, then one low-priority job after every three others.
         let order = order.lock().unwrap();
         assert_eq!(order[..8], [true, false, false, false, true, false, false, true]);
         assert_eq!(order.len(), 105);
@@ -337,7 +337,7 @@ async fn hanging_call_times_out_and_occupies_its_slot() {
             assert!(error.text().contains("no response of the backend within 0.2 s"), "{error}");
         }
         if n == 0 {
-            // Both threads are still in the module, so no other call has started.
+            // Both threads are still blocked in the backend, so no other call has started.
             assert_eq!((double.concurrent.load(Ordering::SeqCst), double.take_calls()), (2, 2));
             let error = signer.sign(P256, message()).await.unwrap_err();
             assert_eq!((error.kind(), double.take_calls()), (Kind::Unavailable, 0));
@@ -370,7 +370,7 @@ async fn stuck_key_refuses_new_jobs_at_once() {
     let waited = kinds.iter().filter(|kind| **kind == Kind::Unavailable).count();
     assert!((2..10).contains(&waited), "{waited} waited, {} in all", kinds.len());
     // Both calls hang now, which blocks signatures and lookups.
-    for refused in [signer.require_capacity().unwrap_err(), actor.key(false).await.unwrap_err()] {
+    for refused in [signer.require_capacity().unwrap_err(), actor.find_key(false).await.unwrap_err()] {
         assert_eq!(refused.kind(), Kind::Unavailable);
         assert!(refused.text().contains("does not respond in any session"), "{refused}");
     }

@@ -1,5 +1,5 @@
-//! Verification of every signature before the caller gets it. It detects faulty devices, induced faults, and keys that
-//! were replaced in the backend.
+//! Verifies every signature before the caller gets it. This detects faulty devices, induced faults, and keys that were
+//! replaced in the backend.
 
 use std::sync::Arc;
 

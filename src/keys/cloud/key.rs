@@ -28,8 +28,7 @@ const TEST_MESSAGE_BYTES: usize = 64;
 
 const MIN_RSA_BITS: u32 = 2048;
 
-/// Maximum wait for a key that was just generated, and the pauses between the lookups. The services are
-/// eventually consistent.
+/// Maximum time for which a newly generated key is looked up until it is found. The services are eventually consistent.
 const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(10);
 const FIRST_LOOKUP_PAUSE: Duration = Duration::from_millis(100);
 const MAX_LOOKUP_PAUSE: Duration = Duration::from_secs(1);
@@ -59,10 +58,10 @@ pub(in crate::keys) trait CloudKeyService: Send + Sync + 'static {
 
     fn find_key(&self) -> impl Future<Output = Result<Option<KeyIdentity>>> + Send;
 
-    /// Generates the key, which a lookup has just not found. If it exists by now, it is not changed.
+    /// Generates the key after a lookup did not find it. A key that exists by now is not changed.
     fn create_key(&self) -> impl Future<Output = Result<()>> + Send;
 
-    /// Signs a digest with the key of `locator`. Returns the signature in the encoding of X.509.
+    /// Signs a digest with the key that `locator` identifies. Returns the signature in the encoding of X.509.
     fn sign(
         &self,
         locator: &str,
@@ -82,8 +81,8 @@ pub(in crate::keys) struct CloudKey<S: CloudKeyService> {
     running_lookup: Mutex<Option<WeakShared<SharedLookup>>>,
     /// Held while a key is generated.
     generation_lock: tokio::sync::Mutex<()>,
-    /// The record of generated keys that the service does not list yet, and the location of this key in it. Without it,
-    /// nothing is shared with other nodes and configurations.
+    /// The record of generated keys that the service does not list yet, and the location of this key in it. While this
+    /// is unset, other nodes and configurations do not know of the generated key.
     pending: OnceLock<(Arc<dyn PendingKeys>, String)>,
     /// `true` if this key was generated and the service may not list it yet.
     is_pending: AtomicBool,
@@ -108,7 +107,7 @@ impl<S: CloudKeyService> CloudKey<S> {
         self.pinned_keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Resolves the name now.
+    /// Looks up the key to which the configured name refers now.
     async fn resolve_name(&self) -> Result<Option<Arc<KeyIdentity>>> {
         let Some(found) = self.service.find_key().await?.map(Arc::new) else { return Ok(None) };
         if let KeyKind::Rsa { bits: bits @ ..MIN_RSA_BITS } = found.public.kind() {
@@ -133,7 +132,7 @@ impl<S: CloudKeyService> CloudKey<S> {
         let under_way = running_lookup.as_ref().and_then(WeakShared::upgrade).filter(|lookup| lookup.peek().is_none());
         under_way.unwrap_or_else(|| {
             let this = Arc::clone(self);
-            // Without this, a panic would affect all callers that share the lookup, and all later ones.
+            // Without `catch_unwind`, a panic would affect all callers that share the lookup, and all later ones.
             let lookup = AssertUnwindSafe(async move { this.resolve_name().await }).catch_unwind();
             let lookup = lookup
                 .map(|found| found.unwrap_or_else(|_| Err(Error::internal("the lookup of a managed key panicked"))));
@@ -148,7 +147,7 @@ impl<S: CloudKeyService> CloudKey<S> {
     async fn find_or_generate(self: &Arc<Self>) -> Result<Arc<KeyIdentity>> {
         if let Some(found) = self.find_shared().await? {
             if self.is_pending.load(Ordering::Relaxed) {
-                self.end_pending().await;
+                self.remove_pending().await;
             }
             return Ok(found);
         }
@@ -163,36 +162,36 @@ impl<S: CloudKeyService> CloudKey<S> {
     async fn generate_key(&self) -> Result<Arc<KeyIdentity>> {
         let _one_at_a_time = self.generation_lock.lock().await;
         if let Some(found) = self.resolve_name().await? {
-            self.end_pending().await;
+            self.remove_pending().await;
             return Ok(found);
         }
-        if !self.begin_pending().await? {
+        if !self.record_pending().await? {
             return Err(not_visible_error::<S>());
         }
         if let Err(error) = self.service.create_key().await {
-            self.end_pending().await;
+            self.remove_pending().await;
             return Err(error);
         }
         tracing::info!(service = S::NAME, "a key was generated at a cloud service");
         let found = self.wait_until_visible().await?;
-        self.end_pending().await;
+        self.remove_pending().await;
         Ok(found)
     }
 
     /// Records that the key is being generated. Returns `false` if some node or configuration has generated it already
     /// and the service does not list it yet.
-    async fn begin_pending(&self) -> Result<bool> {
+    async fn record_pending(&self) -> Result<bool> {
         let was_pending = self.is_pending.swap(true, Ordering::Relaxed);
         match self.pending.get() {
-            Some((pending, location)) => pending.begin(location).await,
+            Some((pending, location)) => pending.record_generation(location).await,
             None => Ok(!was_pending),
         }
     }
 
-    async fn end_pending(&self) {
+    async fn remove_pending(&self) {
         self.is_pending.store(false, Ordering::Relaxed);
         if let Some((pending, location)) = self.pending.get() {
-            pending.end(location).await;
+            pending.remove_record(location).await;
         }
     }
 
@@ -296,7 +295,7 @@ impl<S: CloudKeyService> CloudKey<S> {
         Ok(if verified.is_ok() { BackendResponse::TestPassed } else { BackendResponse::TestFailed })
     }
 
-    /// The requested algorithm, with defaults that depend on the key.
+    /// Returns the algorithm of a test signature. The key determines whatever the request omits.
     fn test_algorithm(&self, kind: KeyKind, test: TestSign) -> Result<SignatureAlgorithm> {
         use SignatureAlgorithm::{Ecdsa, Ed25519, RsaPkcs1, RsaPss};
         let usual = self.service.default_test_algorithm(kind)?;
@@ -325,7 +324,8 @@ fn missing_key_error() -> Error {
     Error::invalid("key does not exist in backend")
 }
 
-/// Converts `Invalid` to `BadGateway`: a request for a signature cannot fix a key that is in use.
+/// Converts `Invalid` to `BadGateway`, because a caller that requests a signature cannot fix the configuration of the
+/// key.
 fn to_gateway_error(error: Error) -> Error {
     if error.kind() == Kind::Invalid { Error::new(Kind::BadGateway, error.text().to_owned()) } else { error }
 }
@@ -422,7 +422,7 @@ mod tests {
         let slow = SlowCloudService { key, answers: Arc::clone(&answers), lookups: Arc::clone(&lookups) };
         let backend = KeyBackend::Async(CloudKey::backend(slow, true));
         let actor = SignerActor::start("key", backend, 4, SignerLimits::default());
-        let signer = actor.signer(actor.key(true).await.unwrap());
+        let signer = actor.signer(actor.find_key(true).await.unwrap());
         let tests: Vec<_> = (0..30)
             .map(|_| {
                 let actor = actor.clone();

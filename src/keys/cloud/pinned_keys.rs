@@ -1,4 +1,4 @@
-//! Permanent identifiers of the keys to which a name has referred.
+//! Permanent identifiers of the keys to which the configured name of a managed key has referred.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ const MAX_PINNED_KEYS: usize = 16;
 #[derive(Default)]
 pub(super) struct PinnedKeys {
     keys: Vec<Arc<KeyIdentity>>,
-    /// Locators with which the service refused to sign. Before such a locator is used again, the name is resolved.
+    /// Locators with which the service refused to sign. The name is resolved again before such a locator is used.
     refused: Vec<String>,
 }
 

@@ -9,7 +9,8 @@ pub(in crate::keys) fn require_value(name: &str, text: &str) -> Result<()> {
     if text.is_empty() { Err(Error::invalid(format!("{name} is required"))) } else { Ok(()) }
 }
 
-/// Validates a part of a URL: its length, and that it has only ASCII letters, digits and characters of `others`.
+/// Validates a parameter that becomes a part of a URL: its length, and that it consists of ASCII letters, digits and
+/// the characters in `others`.
 pub(in crate::keys) fn validate_url_part(
     name: &str,
     text: &str,

@@ -19,10 +19,10 @@ pub struct CloudSettings {
 }
 
 impl CloudSettings {
-    /// Applies the provider's environment variables: see [`GoogleSettings::in_environment`].
+    /// Applies the provider's environment variables: see [`GoogleSettings::with_environment`].
     #[must_use]
-    pub fn in_environment(self) -> Self {
-        Self { google: self.google.in_environment(), ..self }
+    pub fn with_environment(self) -> Self {
+        Self { google: self.google.with_environment(), ..self }
     }
 }
 
@@ -93,7 +93,7 @@ impl GoogleSettings {
     /// Applies the provider's own environment variables: `GOOGLE_CREDENTIALS` or `GOOGLE_APPLICATION_CREDENTIALS`,
     /// `GOOGLE_PROJECT`, `GOOGLE_REGION`. Empty variables count as unset.
     #[must_use]
-    pub fn in_environment(self) -> Self {
+    pub fn with_environment(self) -> Self {
         let text = |name| std::env::var(name).ok().filter(|text: &String| !text.is_empty());
         let file = text("GOOGLE_CREDENTIALS").or_else(|| text("GOOGLE_APPLICATION_CREDENTIALS"));
         Self {

@@ -35,7 +35,7 @@ const SERVICE_LABEL: &str = "cloudakms: the key service";
 const SIGNING_SERVICE_NAME: &str = "kms";
 const MEDIA_TYPE: &str = "application/x-amz-json-1.1";
 /// The retry policy of idempotent calls.
-pub(super) const IDEMPOTENT_TRIES: RetryPolicy = RetryPolicy {
+pub(super) const IDEMPOTENT_RETRY_POLICY: RetryPolicy = RetryPolicy {
     max_retries: 2,
     first_delay: Duration::from_millis(200),
     max_delay: Duration::from_secs(5),
@@ -70,7 +70,7 @@ enum CredentialSource {
 #[derive(Clone)]
 struct CachedCredential {
     credentials: Credentials,
-    /// From this time on, another credential is looked up.
+    /// The time from which the credential is looked up again.
     renew_at: SystemTime,
 }
 
@@ -142,7 +142,7 @@ impl AkmsClient {
         let is_busy = |reply: &OutboundResponse| {
             Some(parse_failure(reply).error).filter(|error| error.kind() == Kind::Unavailable)
         };
-        call.send_while(tries, SERVICE_LABEL, is_busy).await
+        call.send_retrying(tries, SERVICE_LABEL, is_busy).await
     }
 
     fn sign_request(&self, credentials: &Credentials, operation: &str, body: String) -> Result<OutboundRequest> {
@@ -162,7 +162,7 @@ impl AkmsClient {
         let signed = sign(request.map_err(Error::internal)?, &parameters.into()).map_err(Error::internal)?;
         let (instructions, _) = signed.into_parts();
         let (added, _) = instructions.into_parts();
-        let call = self.outbound.call(Method::POST, &self.url)?.header("x-amz-target", &target);
+        let call = self.outbound.request(Method::POST, &self.url)?.header("x-amz-target", &target);
         let call = added.iter().fold(call, |call, header| call.header(header.name(), header.value()));
         Ok(call.body(MEDIA_TYPE, body))
     }
@@ -192,7 +192,8 @@ impl CredentialSource {
     }
 }
 
-/// The current time; the service rejects signatures with a wrong time.
+/// The system time, even if a test sets the server's clock: the service rejects requests that are signed with a wrong
+/// time.
 fn now() -> SystemTime {
     Clock::system().now().into()
 }
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn client_calls_an_address_that_may_be_called() {
+    async fn client_calls_only_addresses_that_the_policy_permits() {
         for (egress_policy, may) in [
             (None, true),
             (Some(EgressPolicy { loopback: true }), true),
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn client_reports_an_answer_that_is_cut_off_as_unavailable() {
+    async fn truncated_response_is_reported_as_unavailable() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let config = config_for(&listener);
         let served = tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! The parameters of a key and their validation. All are texts; `""` means absent.
+//! The parameters of a key in AWS KMS and their validation. All are texts; `""` means absent.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ use crate::x509::algorithm::{Curve, KeyKind};
 pub(super) const TYPE_NAME: &str = "cloudakms";
 
 resource! {
-    /// The configuration of one key.
+    /// The configuration of one key in AWS KMS.
     #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
     pub struct CloudAkmsConfig {
         /// Access key ID. Without `access_key` and `secret_key`, the credential comes from the environment: variables,
@@ -117,7 +117,7 @@ impl CloudAkmsConfig {
             .find_map(|(name, curve)| (name == self.curve).then_some(curve))
     }
 
-    /// Type and size of the key; `None` if the curve is not configured.
+    /// Type and size of the key; `None` if the curve or the size is missing or invalid.
     #[cfg_attr(not(feature = "keys-aws"), allow(dead_code))]
     pub(super) fn kind(&self) -> Option<KeyKind> {
         match self.key_type.as_str() {

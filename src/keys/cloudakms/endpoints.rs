@@ -1,4 +1,4 @@
-//! Endpoints of the service: that of a region, and the hosts to which the process's own credential may be sent.
+//! Endpoints of AWS KMS: that of a region, and the hosts to which the process's own credential may be sent.
 
 const AWS_DNS_SUFFIXES: [&str; 10] = [
     ".amazonaws.com",
@@ -12,7 +12,7 @@ const AWS_DNS_SUFFIXES: [&str; 10] = [
     ".cloud.adc-e.uk",
     ".csp.hci.ic.gov",
 ];
-/// The host names of AWS KMS below these suffixes.
+/// The DNS labels that stand for the service in host names of AWS KMS.
 const KMS_HOST_LABELS: [&str; 2] = ["kms", "kms-fips"];
 
 /// DNS suffixes of regions that are not below `amazonaws.com`, by region prefix.
@@ -32,9 +32,9 @@ pub(super) fn region_endpoint(region: &str) -> String {
     format!("https://kms.{region}.{}", known.map_or("amazonaws.com", |(_, suffix)| suffix))
 }
 
-/// `true` if the host is an AWS endpoint of this service in any region: `kms.REGION` or a private endpoint
-/// (`vpce-….kms.REGION.vpce`) below a suffix. The suffix alone proves nothing: services of AWS customers have names
-/// below it, too.
+/// `true` if the host is an endpoint of AWS KMS in any region: `kms.REGION` or a private endpoint
+/// (`vpce-….kms.REGION.vpce`) below an AWS suffix. The suffix alone proves nothing: services of AWS customers have
+/// names below it, too.
 pub(super) fn is_aws_endpoint(host: &str) -> bool {
     let Some(inner) = AWS_DNS_SUFFIXES.iter().find_map(|suffix| host.strip_suffix(suffix)) else { return false };
     match inner.split('.').collect::<Vec<_>>()[..] {
@@ -50,7 +50,7 @@ mod tests {
 
     #[cfg(feature = "keys-aws")]
     #[test]
-    fn endpoint_of_a_region_is_one_of_the_service() {
+    fn region_endpoint_is_an_aws_endpoint() {
         for (region, url) in [
             ("eu-central-1", "https://kms.eu-central-1.amazonaws.com"),
             ("us-gov-west-1", "https://kms.us-gov-west-1.amazonaws.com"),

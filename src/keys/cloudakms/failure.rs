@@ -18,7 +18,7 @@ const TRANSIENT_CODES: [&str; 9] = [
     "ServiceUnavailable",
 ];
 
-/// Prefixes of error codes, with their meaning.
+/// Prefixes of error codes for rejected requests, each with its text in the error message.
 const REJECTION_MEANINGS: [(&str, &str); 12] = [
     ("NotFound", "there is no such key"),
     ("Disabled", "the key is disabled"),
@@ -38,7 +38,7 @@ const MAX_CODE_LENGTH: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct AkmsFailure {
-    /// The error code of the service; empty if there is none.
+    /// The error code in the response of AWS KMS; empty if there is none.
     code: String,
     pub(super) error: Error,
 }

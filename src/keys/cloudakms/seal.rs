@@ -52,7 +52,7 @@ impl AkmsSealSettings {
     }
 }
 
-/// Fails: this build has no such seal.
+/// Always fails: a build without the cargo feature `keys-aws` has no seal device for AWS KMS.
 ///
 /// # Errors
 /// `Invalid`.
@@ -64,7 +64,7 @@ pub fn seal_device(_: &AkmsSealSettings) -> Result<Arc<dyn SealDevice>> {
 /// Creates the seal device of a configuration. Makes no request.
 ///
 /// # Errors
-/// Those of reading the secret's file.
+/// Errors of reading the file with the secret access key.
 #[cfg(feature = "keys-aws")]
 pub fn seal_device(settings: &AkmsSealSettings) -> Result<Arc<dyn SealDevice>> {
     let secret_key = settings.secret_key.as_ref().map(|source| source.read("seal.secret_key_file")).transpose()?;
@@ -92,7 +92,7 @@ mod device {
     use zeroize::Zeroizing;
 
     use crate::error::{Error, Result};
-    use crate::keys::cloudakms::client::{AkmsClient, IDEMPOTENT_TRIES};
+    use crate::keys::cloudakms::client::{AkmsClient, IDEMPOTENT_RETRY_POLICY};
     use crate::keys::cloudakms::config::{CloudAkmsConfig, TYPE_NAME};
     use crate::keys::cloudakms::failure::unexpected_response;
     use crate::keys::seal::with_timeout;
@@ -100,7 +100,7 @@ mod device {
     use crate::secret::Secret;
 
     const ENCRYPTION_ALGORITHM: &str = "SYMMETRIC_DEFAULT";
-    /// The key in the encryption context whose value identifies the store.
+    /// Name of the entry in the encryption context whose value identifies the store.
     const CONTEXT_KEY: &str = "store";
 
     pub(super) struct AkmsSealDevice(Arc<AkmsSealService>);
@@ -140,7 +140,8 @@ mod device {
                 "EncryptionContext": { CONTEXT_KEY: context },
                 "Plaintext": STANDARD.encode(root.expose()),
             });
-            let encrypted: AkmsEncryptResponse = self.client().await?.call("Encrypt", &body, IDEMPOTENT_TRIES).await?;
+            let encrypted: AkmsEncryptResponse =
+                self.client().await?.call("Encrypt", &body, IDEMPOTENT_RETRY_POLICY).await?;
             STANDARD.decode(encrypted.ciphertext_blob).map_err(|_| unexpected_response())
         }
 
@@ -152,7 +153,7 @@ mod device {
                 "CiphertextBlob": STANDARD.encode(wrapped),
             });
             let decrypted: AkmsDecryptResponse =
-                match self.client().await?.call("Decrypt", &body, IDEMPOTENT_TRIES).await {
+                match self.client().await?.call("Decrypt", &body, IDEMPOTENT_RETRY_POLICY).await {
                     Err(failure)
                         if failure.has_code("InvalidCiphertextException")
                             || failure.has_code("IncorrectKeyException") =>

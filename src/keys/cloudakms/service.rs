@@ -1,4 +1,4 @@
-//! The calls of AWS KMS for one key.
+//! Calls to AWS KMS for one key.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use super::client::{AkmsClient, IDEMPOTENT_TRIES};
+use super::client::{AkmsClient, IDEMPOTENT_RETRY_POLICY};
 use super::config::{CloudAkmsConfig, TYPE_NAME};
 use super::failure::{AkmsFailure, unexpected_response};
 use crate::error::{Error, Kind, Result};
@@ -49,17 +49,17 @@ struct KeyMetadata {
     key_id: String,
     #[serde(default)]
     arn: String,
-    #[serde(default = "unknown")]
+    #[serde(default = "unknown_value")]
     key_usage: String,
-    #[serde(default = "unknown")]
+    #[serde(default = "unknown_value")]
     key_state: String,
-    #[serde(default = "unknown")]
+    #[serde(default = "unknown_value")]
     key_spec: String,
     #[serde(default)]
     enabled: bool,
 }
 
-fn unknown() -> String {
+fn unknown_value() -> String {
     "unknown".to_owned()
 }
 
@@ -115,7 +115,7 @@ impl AkmsKeyClient {
             self.config.alias().ok_or_else(|| Error::internal("kms_key: must be an alias for a generated key"))?;
         let Err(failure) = create_alias(client, alias, id).await else { return Ok(()) };
         let body = json!({ "KeyId": id, "PendingWindowInDays": DELETION_WINDOW_DAYS });
-        if let Err(deletion) = client.call::<IgnoredAny>("ScheduleKeyDeletion", &body, IDEMPOTENT_TRIES).await {
+        if let Err(deletion) = client.call::<IgnoredAny>("ScheduleKeyDeletion", &body, IDEMPOTENT_RETRY_POLICY).await {
             let text = "a new key without an alias could not be deleted at the key service; delete it there";
             tracing::warn!(key = id, error = %deletion.error, "{text}");
         }
@@ -142,15 +142,16 @@ impl CloudKeyService for AkmsKeyClient {
     async fn find_key(&self) -> Result<Option<KeyIdentity>> {
         let client = self.client().await?;
         let body = json!({ "KeyId": self.config.kms_key });
-        let described: DescribeKeyResponse = match client.call("DescribeKey", &body, IDEMPOTENT_TRIES).await {
+        let described: DescribeKeyResponse = match client.call("DescribeKey", &body, IDEMPOTENT_RETRY_POLICY).await {
             Err(failure) if failure.has_code(NOT_FOUND_CODE) => return Ok(None),
             answer => answer?,
         };
         let spec = described.key_metadata.key_spec.clone();
         let arn = self.check_key(described.key_metadata)?;
         let response: AkmsPublicKey =
-            match client.call("GetPublicKey", &json!({ "KeyId": arn }), IDEMPOTENT_TRIES).await {
-                // The lookup has just found this key, so it is new: the service is eventually consistent.
+            match client.call("GetPublicKey", &json!({ "KeyId": arn }), IDEMPOTENT_RETRY_POLICY).await {
+                // `DescribeKey` has just found this key, so it is new and not visible everywhere yet: the service is
+                // eventually consistent.
                 Err(failure) if failure.has_code(NOT_FOUND_CODE) => {
                     let text = format!("{TYPE_NAME}: the new key is not visible everywhere yet; retry shortly");
                     return Err(Error::new(Kind::Unavailable, text));
@@ -184,7 +185,7 @@ impl CloudKeyService for AkmsKeyClient {
             "MessageType": "DIGEST",
             "SigningAlgorithm": aws_algorithm,
         });
-        let signed: AkmsSignResponse = self.client().await?.call("Sign", &body, IDEMPOTENT_TRIES).await?;
+        let signed: AkmsSignResponse = self.client().await?.call("Sign", &body, IDEMPOTENT_RETRY_POLICY).await?;
         decode_base64(&signed.signature)
     }
 }
@@ -192,12 +193,12 @@ impl CloudKeyService for AkmsKeyClient {
 async fn create_alias(client: &AkmsClient, alias: &str, id: &str) -> Result<(), AkmsFailure> {
     let body = json!({ "AliasName": alias, "TargetKeyId": id });
     for pause in ALIAS_PAUSES {
-        match client.call::<Value>("CreateAlias", &body, IDEMPOTENT_TRIES).await {
+        match client.call::<Value>("CreateAlias", &body, IDEMPOTENT_RETRY_POLICY).await {
             Err(failure) if failure.has_code(NOT_FOUND_CODE) => tokio::time::sleep(pause).await,
             outcome => return outcome.map(drop),
         }
     }
-    client.call::<Value>("CreateAlias", &body, IDEMPOTENT_TRIES).await.map(drop)
+    client.call::<Value>("CreateAlias", &body, IDEMPOTENT_RETRY_POLICY).await.map(drop)
 }
 
 fn decode_base64(text: &str) -> Result<Vec<u8>> {

@@ -1,4 +1,4 @@
-//! The parameters of a key and their validation. All are texts; `""` means absent.
+//! The parameters of a key in Azure Key Vault and their validation. All are texts; `""` means absent.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,13 +12,13 @@ use crate::secret::sealed;
 
 pub(super) const TYPE_NAME: &str = "cloudbkeyvault";
 /// The only supported type of key.
-pub(super) const KEY_TYPE: &str = "RSA-HSM";
+pub(super) const SUPPORTED_KEY_TYPE: &str = "RSA-HSM";
 
 resource! {
-    /// The configuration of one key.
+    /// The configuration of one key in Azure Key Vault.
     #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
     pub struct CloudBkeyvaultConfig {
-        /// The tenant of the directory, a GUID or a domain.
+        /// The tenant of the directory that issues access tokens, a GUID or a domain.
         text tenant_id;
         /// The application that `client_secret` belongs to. Without both, the machine's managed identity is used.
         text client_id;
@@ -50,7 +50,7 @@ impl CloudKeyConfig for CloudBkeyvaultConfig {
         }
     }
 
-    fn default_of(&self, name: &str) -> String {
+    fn default_value(&self, name: &str) -> String {
         match name {
             "environment" => Cloud::named("").map_or("", |cloud| cloud.name).to_ascii_uppercase(),
             "resource" => self.resource().to_owned(),
@@ -78,13 +78,13 @@ impl CloudBkeyvaultConfig {
         }
         rules::validate_url_part("vault_name", &self.vault_name, "-", 3..=24)?;
         rules::validate_url_part("key_name", &self.key_name, "-", 1..=127)?;
-        // The suffix becomes a part of a URL to which a token is sent.
+        // `resource` becomes a part of the URL to which an access token is sent.
         rules::validate_url_part("resource", self.resource(), ".-", 1..=253)?;
         if !is_trusted_suffix(self.resource(), &services.settings.azure.extra_suffixes) {
             return Err(Error::invalid("resource: must be a DNS suffix of Azure Key Vault or in azure_extra_suffixes"));
         }
         rules::require_value("key_type", &self.key_type)?;
-        if self.key_type != KEY_TYPE {
+        if self.key_type != SUPPORTED_KEY_TYPE {
             return Err(Error::invalid("key_type must be RSA-HSM"));
         }
         rules::parse_rsa_bits(&self.key_bits, generate).map(drop)
@@ -96,7 +96,7 @@ impl CloudBkeyvaultConfig {
 
     pub(super) fn resource(&self) -> &str {
         match self.resource.as_str() {
-            "" => Cloud::named(&self.environment).map_or("", Cloud::vault),
+            "" => Cloud::named(&self.environment).map_or("", Cloud::default_key_store_suffix),
             resource => resource,
         }
     }

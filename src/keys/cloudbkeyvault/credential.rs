@@ -1,4 +1,4 @@
-//! Access tokens for a vault.
+//! Access tokens for Azure Key Vault.
 
 use super::config::CloudBkeyvaultConfig;
 use crate::error::Result;

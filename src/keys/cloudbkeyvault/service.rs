@@ -1,4 +1,4 @@
-//! The calls of Azure Key Vault for one key.
+//! Calls to Azure Key Vault for one key.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::config::{CloudBkeyvaultConfig, KEY_TYPE, TYPE_NAME};
+use super::config::{CloudBkeyvaultConfig, SUPPORTED_KEY_TYPE, TYPE_NAME};
 use super::credential;
 use crate::error::{Error, Kind, Result};
 use crate::keys::cloud::{CloudKeyService, CloudServices};
@@ -80,7 +80,7 @@ impl VaultKeyClient {
         Self { services, config, tokens: AccessTokenCache::default(), url }
     }
 
-    /// Makes one call; `below` is the path below the URL of the key.
+    /// Sends one request; `below` is its path below the URL of the key.
     async fn call(
         &self,
         method: Method,
@@ -90,7 +90,7 @@ impl VaultKeyClient {
     ) -> Result<OutboundResponse> {
         let version = &self.services.settings.azure.api_version;
         let url = format!("{}{below}?api-version={version}", self.url);
-        let call = self.services.outbound.call(method, &url)?;
+        let call = self.services.outbound.request(method, &url)?;
         let call = if let Some(body) = &body { call.json(body) } else { call };
         self.tokens.send(call, tries, SERVICE_LABEL, || credential::fetch(&self.services, &self.config)).await
     }
@@ -101,9 +101,11 @@ impl VaultKeyClient {
         if bundle.attributes.enabled == Some(false) {
             return Err(Error::invalid(format!("{TYPE_NAME}: the key is disabled")));
         }
-        if !key.kty.eq_ignore_ascii_case(KEY_TYPE) {
+        if !key.kty.eq_ignore_ascii_case(SUPPORTED_KEY_TYPE) {
             let is: String = key.kty.chars().take(16).collect();
-            return Err(Error::invalid(format!("{TYPE_NAME}: the type of the key is {is:?}, but must be {KEY_TYPE}")));
+            return Err(Error::invalid(format!(
+                "{TYPE_NAME}: the type of the key is {is:?}, but must be {SUPPORTED_KEY_TYPE}"
+            )));
         }
         if !key.key_ops.iter().any(|operation| operation == "sign") {
             return Err(Error::invalid(format!("{TYPE_NAME}: the key_ops of the key must include sign")));
@@ -145,7 +147,7 @@ impl CloudKeyService for VaultKeyClient {
 
     async fn create_key(&self) -> Result<()> {
         let body = json!({
-            "kty": KEY_TYPE,
+            "kty": SUPPORTED_KEY_TYPE,
             "key_size": self.config.bits(),
             "key_ops": ["sign", "verify"],
             "attributes": { "enabled": true },
@@ -170,7 +172,7 @@ impl CloudKeyService for VaultKeyClient {
     }
 }
 
-/// The name of an algorithm (RFC 7518 3.1).
+/// Returns the name of an algorithm in Key Vault requests (RFC 7518 3.1).
 fn jws_algorithm(algorithm: SignatureAlgorithm) -> Option<&'static str> {
     use SignatureAlgorithm::{RsaPkcs1, RsaPss};
     Some(match algorithm {
@@ -184,10 +186,10 @@ fn jws_algorithm(algorithm: SignatureAlgorithm) -> Option<&'static str> {
     })
 }
 
-/// The error for a refusal. The message of the vault is not passed on.
+/// Returns the error for a response with an error status. The message of the vault is not passed on.
 fn rejection_error(reply: &OutboundResponse) -> Error {
     let status = reply.status();
-    tracing::debug!(status, reason = reply.reason(), "a call of the key store failed");
+    tracing::debug!(status, reason = reply.error_code(), "a call of the key store failed");
     let refusal: Option<VaultErrorResponse> = reply.read(SERVICE_LABEL).ok();
     let code = refusal.as_ref().map_or("", |refusal| {
         refusal.error.innererror.as_ref().map_or(refusal.error.code.as_str(), |inner| inner.code.as_str())

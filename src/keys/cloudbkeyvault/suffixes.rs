@@ -1,4 +1,4 @@
-//! The vaults to which tokens may be sent.
+//! DNS suffixes of the vaults to which access tokens may be sent.
 
 use crate::outbound::cloudb::Cloud;
 

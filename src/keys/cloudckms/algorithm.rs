@@ -1,4 +1,5 @@
-//! The signing algorithms of the service. Each fixes the type of key, the scheme and the hash.
+//! The signing algorithms of Google Cloud KMS. A key has exactly one, which determines its type, the scheme and the
+//! hash.
 
 use crate::x509::algorithm::{Curve, Hash, KeyKind, SignatureAlgorithm};
 

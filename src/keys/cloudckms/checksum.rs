@@ -1,4 +1,4 @@
-//! CRC-32C (Castagnoli; RFC 3720 12.1), which protects digests and responses.
+//! CRC-32C (Castagnoli; RFC 3720 12.1), with which Google Cloud KMS protects digests and responses against corruption.
 
 const CRC_TABLE: [u32; 256] = {
     let mut table = [0; 256];

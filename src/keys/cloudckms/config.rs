@@ -1,4 +1,4 @@
-//! The parameters of a key and their validation. All are texts; `""` means absent.
+//! The parameters of a key in Google Cloud KMS and their validation. All are texts; `""` means absent.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ pub(super) const TYPE_NAME: &str = "cloudckms";
 const FIRST_KEY_VERSION: &str = "1";
 
 resource! {
-    /// The configuration of one key.
+    /// The configuration of one key in Google Cloud KMS.
     #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
     pub struct CloudCkmsConfig {
         /// Path of the credential file on the server.
@@ -24,9 +24,9 @@ resource! {
         text crypto_key_version;
         /// Name of the key ring.
         text key_ring;
-        /// The project; default: that of the environment.
+        /// The project of the key ring; default: the project in the server's settings or environment.
         text project;
-        /// The region of the key ring; default: that of the environment.
+        /// The region of the key ring; default: the region in the server's settings or environment.
         text region;
         /// The signing algorithm by its name in Cloud KMS, such as `EC_SIGN_P256_SHA256`.
         text algorithm;
@@ -38,7 +38,7 @@ impl CloudKeyConfig for CloudCkmsConfig {
         if name == "algorithm" { text.to_ascii_uppercase() } else { text }
     }
 
-    fn default_of(&self, name: &str) -> String {
+    fn default_value(&self, name: &str) -> String {
         if name == "crypto_key_version" { FIRST_KEY_VERSION.to_owned() } else { String::new() }
     }
 }

@@ -1,4 +1,5 @@
-//! Access tokens: of a service account whose key is in a file (RFC 7523), or of the machine's account.
+//! Access tokens for Google Cloud KMS: for a service account whose key is in a file (RFC 7523), or for the machine's
+//! account.
 
 use std::sync::Arc;
 
@@ -50,14 +51,14 @@ pub(super) async fn fetch(services: Arc<CloudServices>, file: Option<CredentialF
         .append_pair("grant_type", GRANT_TYPE)
         .append_pair("assertion", &assertion)
         .finish();
-    let call = services.outbound.call(Method::POST, &url)?.form(form);
+    let call = services.outbound.request(Method::POST, &url)?.form(form);
     AccessToken::read(&call.send(RetryPolicy::FOUR_ATTEMPTS, TOKEN_SERVICE_LABEL).await?, TOKEN_SERVICE_LABEL)
 }
 
 async fn fetch_machine_token(services: &CloudServices) -> Result<AccessToken> {
     let base = services.settings.google.metadata_url.trim_end_matches('/');
     let url = format!("{base}/computeMetadata/v1/instance/service-accounts/default/token");
-    let call = services.outbound.call(Method::GET, &url)?.header("Metadata-Flavor", "Google");
+    let call = services.outbound.request(Method::GET, &url)?.header("Metadata-Flavor", "Google");
     AccessToken::read(&call.send(RetryPolicy::FOUR_ATTEMPTS, METADATA_SERVICE_LABEL).await?, METADATA_SERVICE_LABEL)
 }
 

@@ -1,4 +1,4 @@
-//! Reading of credential files, and which files may be read.
+//! Credential files: the rules for their paths, and reading them.
 //!
 //! A request names a file on the server. So that requests cannot read other files, only two kinds are accepted: the
 //! file from the server's environment, and files in the configured credentials folder without symbolic links on the
@@ -13,14 +13,14 @@ use crate::error::{Error, Result};
 use crate::keys::cloud::GoogleSettings;
 use crate::secret::Secret;
 
-/// Maximum file size, in bytes.
+/// Maximum size of a credential file, in bytes.
 const MAX_CREDENTIAL_FILE_BYTES: u64 = 64 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CredentialFile {
-    /// Named by the server's environment.
+    /// The file that the server's environment names.
     FromEnvironment(PathBuf),
-    /// In the credentials folder.
+    /// A file in the credentials folder.
     InFolder {
         folder: PathBuf,
         /// The path relative to the folder; it has no `..` or other special components.
@@ -80,14 +80,14 @@ impl CredentialFile {
     }
 }
 
-/// Opens one component after the other, from the folder on, without following symbolic links.
+/// Opens `path` component by component, beginning in `folder`, without following symbolic links.
 fn open_inside(folder: &Path, path: &Path) -> rustix::io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let mut opened = open(folder, flags | OFlags::DIRECTORY, Mode::empty())?;
     let mut names = path.components().peekable();
     while let Some(name) = names.next() {
         let last = names.peek().is_none();
-        // Opening a pipe must not block.
+        // Without `NONBLOCK`, opening a pipe would block.
         let kind = if last { OFlags::NONBLOCK } else { OFlags::DIRECTORY };
         opened = openat(&opened, name.as_os_str(), flags | OFlags::NOFOLLOW | kind, Mode::empty())?;
     }
@@ -142,7 +142,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("credentials");
         std::fs::create_dir_all(folder.join("team")).unwrap();
-        // A pipe shows if it is opened: the thread that writes to it would continue.
+        // The file outside the folder is a pipe: if it were opened, the thread that opens it for writing would
+        // continue.
         let outside = root.path().join("outside.json");
         rustix::fs::mkfifoat(rustix::fs::CWD, &outside, Mode::RUSR | Mode::WUSR).unwrap();
         let (opened, was_opened) = mpsc::channel();
@@ -169,7 +170,7 @@ mod tests {
             let error = resolve_path(&path, &settings).unwrap_err();
             assert!(error.text().starts_with("credentials: must be "), "{path:?}: {error}");
         }
-        // A symbolic link that is created after the check and before the file is opened.
+        // The symbolic link appears between the check of the path and the opening of the file.
         for path in ["link.json", "up/outside.json"] {
             let file = CredentialFile::InFolder { folder: folder.clone(), path: PathBuf::from(path) };
             assert!(file.read().is_err(), "{path}");

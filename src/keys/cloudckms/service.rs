@@ -1,4 +1,4 @@
-//! The calls of Google Cloud KMS for one key.
+//! Calls to Google Cloud KMS for one key.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,9 +22,9 @@ use crate::x509::pem;
 use crate::x509::public_key::PublicKey;
 
 const SERVICE_LABEL: &str = "cloudckms: the key service";
-/// Maximum number of times that the readiness of a new key is checked.
+/// Maximum number of checks that a newly generated key is ready.
 const MAX_GENERATION_CHECKS: u32 = 20;
-/// Pause between these checks.
+/// Pause between two checks that a newly generated key is ready.
 const GENERATION_CHECK_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct CkmsKeyClient {
@@ -32,7 +32,7 @@ pub(super) struct CkmsKeyClient {
     tokens: AccessTokenCache,
     file: Option<CredentialFile>,
     algorithm: &'static CkmsAlgorithm,
-    /// Resource names of the key ring, the key, and its version.
+    /// Resource name of the key ring; `key` and `version` are the resource names of the key and its version.
     ring: String,
     key: String,
     version: String,
@@ -94,7 +94,7 @@ impl CkmsKeyClient {
 
     fn request(&self, method: Method, name: &str) -> Result<OutboundRequest> {
         let base = self.services.settings.google.endpoint.trim_end_matches('/');
-        self.services.outbound.call(method, &format!("{base}/v1/{name}"))
+        self.services.outbound.request(method, &format!("{base}/v1/{name}"))
     }
 
     async fn call(&self, call: OutboundRequest) -> Result<OutboundResponse> {
@@ -102,13 +102,13 @@ impl CkmsKeyClient {
         self.tokens.send(call, RetryPolicy::FOUR_ATTEMPTS, SERVICE_LABEL, fetch).await
     }
 
-    /// Looks the configured version up; `None` when the key does not exist.
+    /// Looks up the configured version of the key; `None` when the key does not exist.
     async fn find_version(&self) -> Result<Option<CkmsKeyVersion>> {
         let reply = self.call(self.request(Method::GET, &self.version)?).await?;
         match reply.status() {
             200 => {
                 let version: CkmsKeyVersion = reply.read(SERVICE_LABEL)?;
-                self.require_own_version(&version.name)?;
+                self.require_configured_version(&version.name)?;
                 Ok(Some(version))
             }
             404 => {
@@ -123,7 +123,7 @@ impl CkmsKeyClient {
         }
     }
 
-    /// Checks that a version matches the configuration and is enabled.
+    /// Checks that a key version matches the configuration and is enabled.
     fn check_version(&self, version: &CkmsKeyVersion) -> Result<()> {
         if version.algorithm != self.algorithm.name {
             let is: String = version.algorithm.chars().take(64).collect();
@@ -144,7 +144,7 @@ impl CkmsKeyClient {
         }
     }
 
-    fn require_own_version(&self, name: &str) -> Result<()> {
+    fn require_configured_version(&self, name: &str) -> Result<()> {
         if name == self.version { Ok(()) } else { Err(invalid_response("is about another key")) }
     }
 }
@@ -173,7 +173,7 @@ impl CloudKeyService for CkmsKeyClient {
             return Err(rejection_error(&reply));
         }
         let response: CkmsPublicKey = reply.read(SERVICE_LABEL)?;
-        self.require_own_version(&response.name)?;
+        self.require_configured_version(&response.name)?;
         verify_checksum(response.pem.as_bytes(), &response.pem_crc32c)?;
         let (_, spki) = pem::parse_first_block(&response.pem)?.ok_or_else(|| invalid_response("contains no key"))?;
         let public = PublicKey::parse(&spki)?;
@@ -228,7 +228,7 @@ impl CloudKeyService for CkmsKeyClient {
             return Err(rejection_error(&reply));
         }
         let signed: CkmsSignResponse = reply.read(SERVICE_LABEL)?;
-        self.require_own_version(&signed.name)?;
+        self.require_configured_version(&signed.name)?;
         if !signed.verified_digest_crc32c {
             return Err(invalid_response("is not for the digest that was sent"));
         }
@@ -246,10 +246,10 @@ fn invalid_response(why: &str) -> Error {
     Error::new(Kind::BadGateway, format!("{SERVICE_LABEL}: its response {why}"))
 }
 
-/// The error for a refusal. The message of the service is not passed on.
+/// Returns the error for a response with an error status. The message of the service is not passed on.
 fn rejection_error(reply: &OutboundResponse) -> Error {
     let status = reply.status();
-    tracing::debug!(status, reason = reply.reason(), "a call of the key service failed");
+    tracing::debug!(status, reason = reply.error_code(), "a call of the key service failed");
     let refusal: Option<CkmsErrorResponse> = reply.read(SERVICE_LABEL).ok();
     let text = match (status, refusal.as_ref().map_or("", |refusal| refusal.error.status.as_str())) {
         (401 | 403, _) => "the key service rejected the credential of this server".to_owned(),

@@ -118,7 +118,8 @@ impl BackendConfig {
     }
 
     /// The location at which a key is generated, equal for all configurations that would generate the same key.
-    /// Different keys may have the same location, such as a label on two tokens; they wait for each other needlessly.
+    /// Different keys may have the same location, such as one label on two tokens; their generations then wait for each
+    /// other needlessly.
     pub(super) fn location(&self) -> String {
         match self {
             Self::Pkcs11(settings) => format!("pkcs11/{}", settings.key_label),
@@ -132,20 +133,20 @@ impl BackendConfig {
         }
     }
 
-    /// `true` if the file of the library that the configuration names has changed.
+    /// `true` if the library name in this configuration refers to another file in `now` than in `before`.
     pub(super) fn uses_changed_library(&self, before: &Devices, now: &Devices) -> bool {
         match self {
-            Self::Pkcs11(settings) => !before.libraries.is_same(&now.libraries, &settings.library),
+            Self::Pkcs11(settings) => !before.libraries.has_same_library(&now.libraries, &settings.library),
             Self::CloudAkms(_) | Self::CloudBKeyVault(_) | Self::CloudCkms(_) => false,
         }
     }
 
-    /// Opens the backend of the key `name`; called after every write of its record. `terms` are the settings that all
-    /// types share. Does not call the device.
+    /// Opens the backend of the key `name`; called after every write of its record. `terms` are the permissions of the
+    /// key. Does not call the device.
     ///
     /// # Errors
-    /// `Invalid` for a configuration that breaks the rules of its type, or that names a library
-    /// which this server lacks.
+    /// `Invalid` for a configuration that breaks the rules of its type, or that names a library that is not configured
+    /// on this server.
     pub(super) fn open(&self, name: &str, terms: &KeyPermissions, devices: &Devices) -> Result<OpenedKeyBackend> {
         let shared = |backend| devices.cloud_backend(backend, self.location());
         match self {

@@ -17,8 +17,8 @@ impl ManagedKeys {
     /// record, and runs again after a conflict with another node.
     ///
     /// # Errors
-    /// `Invalid` when a key of another type has this name, when the configuration is invalid, or when it names a library
-    /// that this server does not have; errors of `change` and of the store.
+    /// `Invalid` when a key of another type has this name, when the configuration is invalid, or when it names a
+    /// library that is not configured on this server; errors of `change` and of the store.
     pub async fn write(
         &self,
         kind: BackendType,
@@ -42,7 +42,7 @@ impl ManagedKeys {
             let record = ManagedKeyRecord { uuid, name: name.to_owned(), terms, backend };
             let version = known.map_or(0, |entry| entry.version);
             self.commit(vec![record.write(version)?], &one_writer).await?;
-            // Nothing can fail after the commit.
+            // From here on nothing can fail: the record is committed.
             let entry = ManagedKeyEntry::new(record, version + 1, known.map(Arc::as_ref), &devices);
             let written = Arc::clone(&entry.record);
             self.publish(view.with_entry(entry));
@@ -51,7 +51,7 @@ impl ManagedKeys {
         retry_on_conflict(format_args!("managed key {name:?}"), attempt).await
     }
 
-    /// Deletes the record of a key; succeeds if there is none. The key in the backend stays.
+    /// Deletes the record of a key; succeeds if there is none. The key in the backend is not deleted.
     ///
     /// # Errors
     /// `Invalid` while mounts list the name, with their paths; errors of the store.
@@ -68,7 +68,7 @@ impl ManagedKeys {
                 return Err(Error::invalid(format!("managed key {name:?} is in use by mount {paths}")));
             }
             self.commit(vec![entry.record.removal(entry.version), mounts.unchanged], &one_writer).await?;
-            self.publish(view.without(entry));
+            self.publish(view.without_entry(entry));
             Ok(())
         };
         retry_on_conflict(format_args!("managed key {name:?}"), attempt).await

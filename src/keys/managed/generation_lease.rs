@@ -31,7 +31,7 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Interval of the checks for an expired lease.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The access of this node to all leases.
+/// Acquires and releases the leases of all locations for this node.
 pub(super) struct GenerationLeases {
     store: Arc<dyn KeyStore>,
     clock: Clock,
@@ -76,7 +76,7 @@ impl GenerationLeases {
                 Ok(lease) => leases.run_with_lease(lease, work).await,
                 Err(error) => Err(error),
             };
-            // The caller may have left.
+            // Sending fails if the caller has left.
             let _ = answer.send(outcome);
         });
         answered.await.map_err(Error::internal)?

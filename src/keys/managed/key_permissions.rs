@@ -1,4 +1,4 @@
-//! Settings that all managed keys share.
+//! Permissions that managed keys of all types have.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use super::usage::ManagedKeyUsages;
 use crate::fields::resource;
 
 resource! {
-    /// Permissions of a key, independent of its type.
+    /// Permissions of a managed key, which all backend types share.
     #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
     pub struct KeyPermissions {
         /// `true` if a missing key may be generated in the backend.
@@ -17,7 +17,7 @@ resource! {
         flag allow_store_key;
         /// `true` if mounts that do not list the key may use it.
         flag any_mount;
-        /// The allowed uses of the key.
+        /// The operations for which the key may be used.
         value usages: ManagedKeyUsages;
     }
 }

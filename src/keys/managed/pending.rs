@@ -1,7 +1,8 @@
-//! Keys that were generated at a cloud service and have not appeared yet, stored as documents.
+//! Pending keys: keys that were generated at a cloud service and that the service does not list yet. Each has a stored
+//! document.
 //!
-//! A record is written before the generation and removed when the key appears or the service refuses. After a crash in
-//! between, the record remains and blocks generation at that location for [`MAX_PENDING_TIME`].
+//! A record is written before the generation and removed when the service lists the key or refuses to generate it.
+//! After a crash in between, the record remains and blocks generation at that location for [`MAX_PENDING_TIME`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use crate::keys::store::{KeyStore, PendingKeys};
 
 /// Document kind. The document name is the hexadecimal SHA-256 of the location.
 const DOCUMENT_KIND: &str = "managed-key-pending";
-/// Maximum time until a generated key appears.
+/// Maximum time until the service lists a generated key; an older record is ignored.
 const MAX_PENDING_TIME: Duration = Duration::from_secs(600);
 
 #[derive(Clone)]
@@ -29,7 +30,7 @@ pub(super) struct StoredPendingKeys {
 
 #[derive(Serialize, Deserialize)]
 struct PendingKeyRecord {
-    /// Unix time in seconds.
+    /// Unix time in seconds at which the generation began.
     generated_at: i64,
 }
 
@@ -67,13 +68,13 @@ impl StoredPendingKeys {
 }
 
 impl PendingKeys for StoredPendingKeys {
-    fn begin(&self, location: &str) -> BoxFuture<'static, Result<bool>> {
+    fn record_generation(&self, location: &str) -> BoxFuture<'static, Result<bool>> {
         let this = self.clone();
         let key = document_key(location);
         async move { this.record(key).await }.boxed()
     }
 
-    fn end(&self, location: &str) -> BoxFuture<'static, ()> {
+    fn remove_record(&self, location: &str) -> BoxFuture<'static, ()> {
         let this = self.clone();
         let key = document_key(location);
         async move {

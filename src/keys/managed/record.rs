@@ -13,11 +13,11 @@ use crate::secret::{PartlySecret, Secret};
 /// The configuration of one managed key.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ManagedKeyRecord {
-    /// Generated when the record is created; never changes and is never reused.
+    /// The UUID of the key: generated when the record is created, never changed and never reused.
     pub uuid: String,
-    /// In lower case; unique across all types.
+    /// The name of the key, in lower case; unique across all types.
     pub name: String,
-    /// Settings that all types share.
+    /// The permissions of the key, which all types have.
     pub terms: KeyPermissions,
     /// The settings of the backend type.
     pub backend: BackendConfig,
@@ -52,7 +52,7 @@ impl ManagedKeyRecord {
         record
     }
 
-    /// The write that replaces version `expected`.
+    /// Returns the write that replaces version `expected` of the stored record.
     pub(super) fn write(&self, expected: u64) -> Result<DocumentWrite> {
         let mut body = PartlySecret::with_capacity(1024);
         body.write_secret(|body| serde_json::to_writer(body, self)).map_err(Error::internal)?;

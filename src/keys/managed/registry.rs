@@ -1,4 +1,5 @@
-//! [`ManagedKeys`]: the published view, and its synchronization with the store.
+//! [`ManagedKeys`]: the registry of managed keys. It publishes a snapshot of all keys and keeps it in sync with the
+//! store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,7 +68,7 @@ impl ManagedKeys {
     }
 
     /// Applies a changed library configuration. Reopens only the keys whose library has changed.
-    pub async fn use_libraries(&self, libraries: Libraries) {
+    pub async fn replace_libraries(&self, libraries: Libraries) {
         let _one_writer = self.lock_writes().await;
         let before = self.devices();
         let now = Arc::new(Devices { libraries, ..Devices::clone(&before) });
@@ -109,8 +110,8 @@ impl ManagedKeys {
     }
 
     /// Signs random bytes and verifies the signature. Generates a missing key first if that is allowed, on one node at
-    /// a time. Retries a rejected PIN once. Then tests those of the keys `in_use` by mounts that the configuration no
-    /// longer names.
+    /// a time. Retries a rejected PIN once. Then tests each key in `in_use`, the keys that mounts use, that the
+    /// configuration no longer names.
     ///
     /// # Errors
     /// `NotFound` without such a key; `Invalid` when the key is not for signing; otherwise as
@@ -131,18 +132,18 @@ impl ManagedKeys {
         if in_use.is_empty() {
             return Ok(());
         }
-        let named = actor.key(false).await?;
+        let named = actor.find_key(false).await?;
         // A key without a locator was tested already: its configuration identifies exactly one key.
         let is_other = |key: &&KeyIdentity| {
             !key.locator.is_empty() && (key.public != named.public || key.locator != named.locator)
         };
         for key in in_use.iter().filter(is_other) {
-            actor.test_used_key(key.clone()).await?;
+            actor.test_key_in_use(key.clone()).await?;
         }
         Ok(())
     }
 
-    /// Stores public keys of certificates as candidates for the key of a device that does not return its public key.
+    /// Stores public keys of certificates as candidates for a key's public key, for a device that does not return it.
     pub fn offer_candidates(&self, kind: BackendType, name: &str, candidates: &[PublicKey]) {
         if let Some(entry) = self.entry(kind, name)
             && let Ok(actor) = entry.actor()
@@ -159,7 +160,7 @@ impl ManagedKeys {
     /// `false` if the key was found, so that the test signature need not wait for the cluster-wide lease of its
     /// generation. Fails if the backend rejects the PIN, because the test signature would try the PIN again.
     async fn may_need_generation(&self, actor: &SignerActor) -> Result<bool> {
-        match actor.key(false).await {
+        match actor.find_key(false).await {
             Ok(_) => Ok(false),
             Err(error) if error.kind() == Kind::BadGateway && error.text() != PIN_NOT_RETRIED => {
                 Err(Error::invalid(format!("configuration: {}", error.text())))

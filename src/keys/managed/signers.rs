@@ -27,11 +27,11 @@ impl ManagedKeys {
         requested: &str,
     ) -> Result<(Arc<ManagedKeyEntry>, SignerActor)> {
         let is_granted = |entry: &&Arc<ManagedKeyEntry>| {
-            entry.record.terms.any_mount || self.grants.lists(mount, &entry.record.name)
+            entry.record.terms.any_mount || self.grants.lists_key(mount, &entry.record.name)
         };
         let Some(entry) = key.filter(is_granted) else {
             let name = requested.chars().take(MAX_QUOTED_CHARACTERS).collect::<String>();
-            let path = self.grants.path(mount);
+            let path = self.grants.mount_path(mount);
             return Err(Error::invalid(format!("managed key {name:?} is not allowed for mount {path:?}")));
         };
         entry.record.check_usage(ManagedKeyUsage::Sign)?;
@@ -77,11 +77,11 @@ impl Signers for ManagedKeys {
         let leases = Arc::clone(&self.leases);
         let lookup = async move {
             let KeyIdentity { public, locator } = match entry.record.location() {
-                None => actor.key(true).await?,
-                Some(location) => match actor.key(false).await {
+                None => actor.find_key(true).await?,
+                Some(location) => match actor.find_key(false).await {
                     // The key may be missing, and generating it needs the lease.
                     Err(error) if error.kind() == Kind::Invalid => {
-                        leases.run(Some(location), async move { actor.key(true).await }).await?
+                        leases.run(Some(location), async move { actor.find_key(true).await }).await?
                     }
                     found => found?,
                 },

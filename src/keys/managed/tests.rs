@@ -31,10 +31,10 @@ struct TestGrants {
 impl TestGrants {
     fn set(&self, mount: i64, names: &[&str]) {
         self.lists.lock().unwrap().insert(mount, names.iter().map(|name| (*name).to_owned()).collect());
-        self.store.write(vec![self.order()]).unwrap();
+        self.store.write(vec![self.order_write()]).unwrap();
     }
 
-    fn order(&self) -> DocumentWrite {
+    fn order_write(&self) -> DocumentWrite {
         let key = DocumentKey { mount: SYSTEM_MOUNT, kind: "config", name: "order".to_owned() };
         let documents = self.store.documents.lock().unwrap();
         let expected = documents.get(&(key.kind, key.name.clone())).map_or(0, |document| document.version);
@@ -43,19 +43,19 @@ impl TestGrants {
 }
 
 impl ManagedKeyGrants for TestGrants {
-    fn lists(&self, mount: MountId, name: &str) -> bool {
+    fn lists_key(&self, mount: MountId, name: &str) -> bool {
         self.lists.lock().unwrap().get(&mount.0).is_some_and(|names| names.iter().any(|listed| listed == name))
     }
 
-    fn path(&self, mount: MountId) -> String {
+    fn mount_path(&self, mount: MountId) -> String {
         format!("mount-{}/", mount.0)
     }
 
     fn listing_mounts(&self, name: String) -> BoxFuture<'static, Result<ListingMounts>> {
-        let unchanged = self.order();
+        let unchanged = self.order_write();
         let lists = self.lists.lock().unwrap().clone();
         let paths = lists.iter().filter(|(_, names)| names.contains(&name));
-        let paths = paths.map(|(mount, _)| self.path(MountId(*mount))).collect();
+        let paths = paths.map(|(mount, _)| self.mount_path(MountId(*mount))).collect();
         if let Some(listed) = self.meanwhile.lock().unwrap().take() {
             self.set(2, &[&listed]);
         }
@@ -69,7 +69,7 @@ struct RegistryFixture {
     keys: Arc<ManagedKeys>,
 }
 
-/// A library path that is no module, and unused cloud services.
+/// Returns devices with a library whose file is no PKCS #11 module, and with cloud services that no test calls.
 fn devices() -> Devices {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     let libraries = Libraries::new([("hsm".to_owned(), file)]).unwrap();
@@ -127,7 +127,7 @@ async fn rewritten_key_retains_its_uuid_and_actor() {
     // The actor is reused, so dropping the previous entry does not stop it.
     let before = entry.actor().unwrap().clone();
     drop(entry);
-    let kind = before.key(false).await.unwrap_err();
+    let kind = before.find_key(false).await.unwrap_err();
     assert!(kind.text().contains("cannot be loaded"), "{kind}");
     let reopened = w.open_on_another_node().await;
     assert_eq!(reopened.read(BackendType::Pkcs11, "web").unwrap().uuid, first.uuid);
@@ -138,7 +138,7 @@ async fn rewritten_key_retains_its_uuid_and_actor() {
     w.keys.delete(BackendType::Pkcs11, "web").await.unwrap();
     assert_eq!((w.keys.names(BackendType::Pkcs11).len(), w.max_parallel("web")), (0, None));
     let since = std::time::Instant::now();
-    while !before.key(false).await.unwrap_err().text().contains("is stopping") {
+    while !before.find_key(false).await.unwrap_err().text().contains("is stopping") {
         assert!(since.elapsed() < Duration::from_secs(5));
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -150,7 +150,7 @@ async fn concurrent_write_of_another_node_is_not_overwritten() {
     let w = registry_fixture().await;
     let other = w.open_on_another_node().await;
     let uuid = w.write("web", 1).await.uuid.clone();
-    // This node has not followed the change, so it reloads before it writes.
+    // This node has not loaded the key that the first node wrote, so it reloads before it writes.
     let merged = other
         .write(BackendType::Pkcs11, "web", |stored| {
             let stored = stored.unwrap();
@@ -164,7 +164,7 @@ async fn concurrent_write_of_another_node_is_not_overwritten() {
     assert_eq!(w.max_parallel("web"), Some(1));
     w.keys.reload().await.unwrap();
     assert_eq!(w.max_parallel("web"), Some(8));
-    // Unchanged entries are reused.
+    // A reload reuses the entries that have not changed.
     let entry = w.keys.view().by_name("web").unwrap().clone();
     w.keys.reload().await.unwrap();
     assert!(Arc::ptr_eq(&entry, w.keys.view().by_name("web").unwrap()));
@@ -215,7 +215,7 @@ async fn write_with_an_unknown_outcome_is_read_again() {
 }
 
 #[tokio::test]
-async fn other_types_and_rules_are_refused_and_nothing_is_stored() {
+async fn invalid_writes_are_refused_and_nothing_is_stored() {
     let w = registry_fixture().await;
     w.write("web", 1).await;
     let error = w.keys.write(BackendType::CloudAkms, "web", with_max_parallel(2)).await.err().unwrap();
@@ -283,7 +283,7 @@ async fn key_without_a_library_counts_an_error_when_refused() {
     let w = registry_fixture().await;
     w.write("lacking", 1).await;
     w.lists.set(1, &["lacking"]);
-    w.keys.use_libraries(Libraries::default()).await;
+    w.keys.replace_libraries(Libraries::default()).await;
     let counted = |count: u32| {
         let line = format!("{}{{key=\"lacking\",kind=\"unavailable\"}} {count}", telemetry::SIGNER_ERRORS);
         let page = telemetry::render_metrics(telemetry::Exposition::Text, &[]);

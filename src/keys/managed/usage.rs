@@ -1,4 +1,4 @@
-//! Allowed uses of managed keys.
+//! The operations for which managed keys may be used.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// A use of a key.
+/// An operation for which a managed key may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)]
@@ -32,14 +32,14 @@ const USAGE_NAMES: [(ManagedKeyUsage, &str); 8] = [
     (ManagedKeyUsage::Random, "random"),
 ];
 
-/// An alias of `random` that clients know.
+/// Another name of the usage `random` that requests may contain.
 const RANDOM_ALIAS: &str = "generate_random";
 
 /// Maximum characters of an unknown name that an error quotes.
 const MAX_QUOTED_CHARACTERS: usize = 64;
 
 impl ManagedKeyUsage {
-    /// Parses a use, ignoring case.
+    /// Parses the name of a usage, ignoring case.
     ///
     /// # Errors
     /// `Invalid`, with the unknown name.
@@ -52,18 +52,18 @@ impl ManagedKeyUsage {
         })
     }
 
-    /// The name in requests and responses.
+    /// The name of the usage in requests and responses.
     pub fn name(self) -> &'static str {
         USAGE_NAMES.iter().find(|(usage, _)| *usage == self).map_or("", |(_, word)| word)
     }
 }
 
-/// The allowed uses of a key; by default `sign` and `verify`.
+/// The allowed usages of a key; by default `sign` and `verify`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManagedKeyUsages(BTreeSet<ManagedKeyUsage>);
 
 impl ManagedKeyUsages {
-    /// Parses a list of uses; an empty list is the default.
+    /// Parses a list of usage names; an empty list stands for the default.
     ///
     /// # Errors
     /// `Invalid`, with the unknown name.
@@ -72,12 +72,12 @@ impl ManagedKeyUsages {
         Ok(if usages.is_empty() { Self::default() } else { Self(usages) })
     }
 
-    /// `true` if the use is allowed.
+    /// `true` if the usage is allowed.
     pub fn contains(&self, usage: ManagedKeyUsage) -> bool {
         self.0.contains(&usage)
     }
 
-    /// The names, always in the same order.
+    /// The names of the allowed usages, always in the same order.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.0.iter().map(|usage| usage.name())
     }

@@ -15,7 +15,7 @@ use crate::telemetry;
 pub(super) struct ManagedKeyEntry {
     pub(super) record: Arc<ManagedKeyRecord>,
     pub(super) version: u64,
-    /// `Err` if the configuration names a library that this server does not have, or breaks a rule.
+    /// `Err` if the configuration names a library that is not configured on this server, or breaks a rule.
     actor: Result<SignerActor>,
     _exported: telemetry::ExportedKey,
 }
@@ -35,7 +35,7 @@ impl ManagedKeyEntry {
         });
         if let Err(error) = &actor {
             tracing::error!(key = record.name, "a managed key cannot be used: {error}");
-            // Registered before the first failure: a counter that starts at 1 shows no increase.
+            // The counter is registered before the first failure, because a counter that starts at 1 shows no increase.
             unavailable_counter(&record.name).increment(0);
         }
         let exported = telemetry::ExportedKey::new(&record.name);
@@ -50,7 +50,8 @@ impl ManagedKeyEntry {
         self.actor.as_ref().map_err(Clone::clone)
     }
 
-    /// Returns the actor for a use of the key. A failure counts in the metrics like an unreachable device.
+    /// Returns the actor for an operation with the key. If there is none, counts this in the metrics like an
+    /// unreachable device.
     ///
     /// # Errors
     /// As [`ManagedKeyEntry::actor`].
@@ -111,7 +112,7 @@ impl ManagedKeysView {
         view
     }
 
-    pub(super) fn without(&self, entry: &ManagedKeyEntry) -> Self {
+    pub(super) fn without_entry(&self, entry: &ManagedKeyEntry) -> Self {
         let mut view = self.clone();
         view.by_name.remove(&entry.record.name);
         view.by_uuid.remove(&entry.record.uuid);

@@ -1,5 +1,5 @@
-//! Backoff for a token on which no session can be opened: after 1 s, 2 s, 4 s … 30 s one call tries again, and all
-//! others fail immediately with the last error.
+//! Backoff for a token on which no session can be opened: one call tries again after 1 s, 2 s, 4 s … 30 s, and all
+//! other calls fail immediately with the last error.
 //!
 //! Initializing a module again may find more tokens but ends all its sessions, so it has a backoff with the same steps,
 //! shared by all keys of a library.
@@ -23,8 +23,8 @@ impl BackoffPause {
         Self { until: now + FIRST_PAUSE, step: FIRST_PAUSE }
     }
 
-    /// `true` if the pause is over. In that case the next, longer pause begins.
-    fn is_over(&mut self, now: Instant) -> bool {
+    /// Returns `true` if the pause is over, and then starts the next, longer pause.
+    fn advance_if_over(&mut self, now: Instant) -> bool {
         if now < self.until {
             return false;
         }
@@ -38,7 +38,7 @@ fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The backoff of one key.
+/// The backoff for opening sessions with one managed key.
 #[derive(Default)]
 pub(super) struct KeyBackoff(Mutex<KeyBackoffState>);
 
@@ -54,7 +54,7 @@ struct KeyBackoffState {
 pub(super) enum BackoffAdmission {
     /// No failure is known.
     NoBackoff,
-    /// The pause is over: this call checks if the token is back.
+    /// The pause is over: this call tries to open a session, to check if the token is back.
     Retry,
     /// The call must fail with this error, that of the last attempt to open a session.
     Refused(Error),
@@ -65,7 +65,7 @@ impl KeyBackoff {
         match &mut lock(&self.0).pause {
             None => BackoffAdmission::NoBackoff,
             Some((pause, error)) => {
-                if pause.is_over(now) {
+                if pause.advance_if_over(now) {
                     return BackoffAdmission::Retry;
                 }
                 BackoffAdmission::Refused(error.clone())
@@ -91,11 +91,11 @@ impl KeyBackoff {
 pub(super) struct ReinitializationBackoff(Mutex<Option<BackoffPause>>);
 
 impl ReinitializationBackoff {
-    /// `true` if the module may be initialized now. In that case the next pause is longer.
+    /// Returns `true` if the module may be initialized now, and then starts the next, longer pause.
     pub(super) fn admit(&self, now: Instant) -> bool {
         let mut state = lock(&self.0);
         match &mut *state {
-            Some(pause) => pause.is_over(now),
+            Some(pause) => pause.advance_if_over(now),
             none => {
                 *none = Some(BackoffPause::first(now));
                 true
@@ -158,7 +158,7 @@ mod tests {
         let start = Instant::now();
         let admitted = |from: u64, to: u64| {
             let seconds = from..to;
-            // Nine callers try every second.
+            // Nine callers ask for permission every second.
             seconds
                 .filter(|second| (0..9).filter(|_| backoff.admit(start + Duration::from_secs(*second))).count() == 1)
                 .collect::<Vec<u64>>()

@@ -1,4 +1,4 @@
-//! Generation of a missing key. A key that exists by now is used, so a repeated request returns the same key.
+//! Generation of a missing key. If the key exists by now, it is used, so a repeated request returns the same key.
 
 use std::ffi::c_ulong;
 use std::sync::PoisonError;
@@ -80,11 +80,11 @@ fn generate_key_pair_on_token(
     let public = [&shared[..], &[Attribute::Verify(true)], &specific].concat();
     let private =
         [&shared[..], &[Attribute::Private(true), Attribute::Sensitive(true), Attribute::Sign(true)]].concat();
-    // Some modules enable every operation of the key type by default.
+    // These attributes disable encryption and wrapping: some modules enable every operation of the key type by default.
     let of_public = [Attribute::Encrypt(false), Attribute::Wrap(false)];
     let of_private = [Attribute::Decrypt(false), Attribute::Unwrap(false)];
     let not_extractable = [Attribute::Extractable(false)];
-    // Some modules reject attributes that they do not let the caller choose, so later attempts give fewer.
+    // Some modules reject attributes that they do not let the caller choose, so later attempts set fewer attributes.
     let attempts = [
         ([&public[..], &of_public].concat(), [&private[..], &of_private, &not_extractable].concat()),
         (public.clone(), [&private[..], &not_extractable].concat()),

@@ -11,7 +11,7 @@ use crate::secret::Secret;
 use crate::x509::algorithm::KeyKind;
 use crate::x509::public_key::PublicKey;
 
-/// The validated configuration of one managed key.
+/// The validated configuration of one managed key behind a PKCS #11 module.
 #[derive(Clone)]
 pub struct Pkcs11Config {
     /// The name of the key in logs.
@@ -67,8 +67,8 @@ impl Pkcs11Key {
         *self.candidates.lock().unwrap_or_else(PoisonError::into_inner) = kept;
     }
 
-    /// Candidates for the public key if the token does not return it: the configured one, or the public
-    /// keys of certificates.
+    /// Returns the candidates for the public key, for a token that does not return it: the configured public key, or
+    /// those of certificates.
     pub(super) fn candidates(&self) -> Vec<PublicKey> {
         match &self.config.public {
             Some(public) => vec![public.clone()],

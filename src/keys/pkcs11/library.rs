@@ -11,7 +11,8 @@ use super::recovery::Pkcs11Failure;
 use super::token::{Pkcs11Token, TokenAddress};
 use crate::error::{Error, Kind, Result};
 
-/// All modules of the process by real path. Two instances of a module would share its state.
+/// All libraries that this process has ever configured, by the real path of the module's file. Two instances of a
+/// module would share its state.
 static LOADED_LIBRARIES: Mutex<BTreeMap<PathBuf, Arc<Library>>> = Mutex::new(BTreeMap::new());
 
 /// The configured libraries; clones share them.
@@ -72,8 +73,8 @@ impl Libraries {
         })
     }
 
-    /// `true` if the name refers to the same file in both configurations, or to a file in neither.
-    pub(in crate::keys) fn is_same(&self, other: &Self, name: &str) -> bool {
+    /// `true` if a library name refers to the same file in both configurations, or is missing in both.
+    pub(in crate::keys) fn has_same_library(&self, other: &Self, name: &str) -> bool {
         match (self.get(name), other.get(name)) {
             (Ok(this), Ok(other)) => Arc::ptr_eq(&this, &other),
             (this, other) => this.is_err() && other.is_err(),
@@ -93,13 +94,13 @@ pub(super) struct Library {
     pub(super) module: Module,
     pub(super) reinitialization_backoff: ReinitializationBackoff,
     tokens: Mutex<TokensBySlot>,
-    /// Labels of all tokens that this process has ever read.
+    /// Labels of all tokens that this process has ever read from the module.
     seen_labels: Mutex<HashSet<String>>,
     /// Held while a key is generated.
     pub(super) generation_lock: Mutex<()>,
 }
 
-/// The tokens in use by slot. They are valid for one epoch, from one initialization of the module to the next.
+/// The tokens in use, by slot number. They are valid for one epoch, from one initialization of the module to the next.
 #[derive(Default)]
 struct TokensBySlot {
     epoch: u64,

@@ -35,8 +35,8 @@ pub(super) const CKM_RSA_PKCS_PSS: u64 = 0x000d;
 pub(super) const CKM_ECDSA: u64 = 0x1041;
 const CKM_EDDSA: u64 = 0x1057;
 
-/// For each configurable mechanism: its schemes, the first of which is the default, and its built-in hash. A key for
-/// OAEP is an ordinary RSA key, so it can sign.
+/// The supported mechanisms: number, schemes with the default one first, and built-in hash. A key configured for OAEP
+/// is an ordinary RSA key, so it can sign.
 const SUPPORTED_MECHANISMS: [(u64, &[Pkcs11Scheme], Option<Hash>); 14] = [
     (CKM_RSA_PKCS, &[Pkcs1, Pss], None),
     (CKM_RSA_PKCS_OAEP, &[Pkcs1, Pss], None),
@@ -54,7 +54,7 @@ const SUPPORTED_MECHANISMS: [(u64, &[Pkcs11Scheme], Option<Hash>); 14] = [
     (CKM_EDDSA, &[Ed25519], None),
 ];
 
-/// `true` if a key with this mechanism can sign.
+/// `true` if keys can be configured with the mechanism of this number, a `CKM_` constant.
 pub fn is_supported_mechanism(number: u64) -> bool {
     SUPPORTED_MECHANISMS.iter().any(|row| row.0 == number)
 }
@@ -76,7 +76,7 @@ pub(super) fn key_family(number: u64) -> Option<KeyFamily> {
     })
 }
 
-/// How one key makes one signature: mechanism, scheme and hash.
+/// The mechanism, scheme and hash with which a key makes one signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MechanismPlan {
     kind: KeyKind,
@@ -96,7 +96,7 @@ struct PssParams {
 }
 
 impl MechanismPlan {
-    /// Returns the way in which a key of `kind` with a configured mechanism signs with `algorithm`.
+    /// Returns the plan by which a key of `kind`, configured with `mechanism`, signs with `algorithm`.
     ///
     /// # Errors
     /// `Invalid`, with the parts that do not match.
@@ -110,7 +110,7 @@ impl MechanismPlan {
         Self::new(mechanism, kind, Some(scheme), algorithm.hash().map(TestHash::from))
     }
 
-    /// Returns the way in which the key makes a test signature.
+    /// Returns the plan by which a key of `kind`, configured with `mechanism`, makes a test signature.
     ///
     /// # Errors
     /// As [`MechanismPlan::for_signature`].
@@ -171,8 +171,9 @@ impl MechanismPlan {
         if self.hashes { SigningInputKind::Message } else { SigningInputKind::Digest }
     }
 
-    /// The algorithm and digest with which the crypto library verifies a signature of `digest`; `None` if it cannot.
-    pub(super) fn verifier(&self, digest: &[u8]) -> Option<(SignatureAlgorithm, Vec<u8>)> {
+    /// Returns the algorithm and the digest with which the local crypto library verifies a signature of `digest`;
+    /// `None` if it does not support the hash.
+    pub(super) fn verification_input(&self, digest: &[u8]) -> Option<(SignatureAlgorithm, Vec<u8>)> {
         match (self.scheme, self.kind) {
             (Pkcs1, _) => Some((SignatureAlgorithm::RsaPkcs1(self.hash.as_signature_hash()?), digest.to_vec())),
             (Pss, _) => Some((SignatureAlgorithm::RsaPss(self.hash.as_signature_hash()?), digest.to_vec())),
@@ -189,8 +190,8 @@ impl MechanismPlan {
         }
     }
 
-    /// Signs; `input` is of the kind that [`MechanismPlan::input_kind`] returns. The signature is in the module's
-    /// encoding.
+    /// Signs `input`, which is of the kind that [`MechanismPlan::input_kind`] returns. The signature has the encoding
+    /// of PKCS #11.
     pub(super) fn sign(&self, session: &Session, key: ObjectHandle, input: &[u8]) -> Result<Vec<u8>, Pkcs11Failure> {
         let input = self.encode_input(input);
         self.call_with_mechanism(|mechanism| session.sign(mechanism, key, &input))

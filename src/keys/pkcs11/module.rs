@@ -162,7 +162,7 @@ impl Module {
         Ok(module)
     }
 
-    /// Initializes the module. The caller ensures that no pass exists.
+    /// Initializes the module, and finalizes it first if `again` is `true`. The caller ensures that no pass exists.
     fn initialize(&self, again: bool) -> Result<(), Pkcs11Failure> {
         let module = match self.binding.get() {
             Some(module) => module,
@@ -187,7 +187,7 @@ impl Module {
         let (Some(module), true) = (self.binding.get(), state.ready) else { return };
         let is_used = |state: &ModuleState| !state.pass_starts.is_empty() || state.initializing;
         let Ok(mut state) = self.wait_while(state, Instant::now() + DRAIN_TIMEOUT, is_used) else { return };
-        // A call that comes later initializes the module again.
+        // A later call of the module initializes it again.
         state.ready = false;
         let _ = module.clone().finalize();
     }

@@ -15,7 +15,7 @@ use crate::x509::writer::{OCTET_STRING, OID, SEQUENCE, build};
 const MIN_RSA_BITS: u32 = 2048;
 const USUAL_EXPONENT: [u8; 3] = [1, 0, 1];
 
-/// A key on this token. The handle is valid only in the session that found it.
+/// A key pair on a token. The handle of the private key is valid only in the session that found it.
 pub(super) struct Pkcs11KeyPair {
     pub(super) private: ObjectHandle,
     pub(super) public: PublicKey,
@@ -28,8 +28,8 @@ pub(super) struct LocatedKey {
 }
 
 impl LocatedKey {
-    /// The public key of an RSA key whose exponent the token does not return. Assumes 65537, which nearly all keys
-    /// have.
+    /// Returns the public key of an RSA key whose exponent the token does not return. Assumes the exponent 65537, which
+    /// nearly all keys have.
     pub(super) fn assume_usual_exponent(&self) -> Option<PublicKey> {
         let usual = Pkcs11Attributes {
             key_type: self.attributes.key_type,
@@ -82,7 +82,7 @@ pub(super) fn find_key(session: &Session, config: &Pkcs11Config) -> Result<Optio
     Ok(Some(LocatedKey { private, public, attributes }))
 }
 
-/// Rejects short RSA keys.
+/// Rejects RSA keys that are too short.
 ///
 /// # Errors
 /// `Invalid` below 2048 bits.
@@ -201,7 +201,7 @@ impl Pkcs11Attributes {
             _ if !self.public_key_info.is_empty() => return PublicKey::parse(&self.public_key_info).map(Some),
             _ => return Ok(None),
         };
-        // Assembled from attributes of the token, so it is validated like untrusted input.
+        // The key is assembled from attributes that the token returned, so it is validated like untrusted input.
         PublicKey::parse(key.spki()).map(Some)
     }
 }

@@ -1,5 +1,5 @@
-//! Limits attempts with a PIN. A token counts wrong PINs and locks itself, so a wrong PIN is tried once per version of
-//! a configuration, and once more per test signature.
+//! Limits login attempts with a wrong PIN, because a token counts them and locks itself. A wrong PIN is tried once per
+//! version of a configuration, and once more per test signature.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -11,7 +11,7 @@ use crate::secret::Secret;
 /// Salted digest of a PIN.
 pub(super) type PinFingerprint = [u8; 32];
 
-/// Counter that orders rejections of PINs and permissions to try them again.
+/// Counter whose values order PIN rejections by tokens and permissions to try a PIN again.
 static PIN_EVENT_COUNTER: AtomicU64 = AtomicU64::new(0);
 
 pub(super) fn next_pin_event() -> u64 {
@@ -21,7 +21,7 @@ pub(super) fn next_pin_event() -> u64 {
 /// The PIN of one version of a configuration.
 pub(super) struct Pin {
     secret: Secret,
-    /// Number of the event (write or test signature) that last permitted an attempt.
+    /// Event number of the configuration write or test signature that last permitted a login attempt.
     permitted_at: AtomicU64,
     rejected: AtomicBool,
 }
@@ -31,7 +31,7 @@ impl Pin {
         Self { secret, permitted_at: AtomicU64::new(next_pin_event()), rejected: AtomicBool::new(false) }
     }
 
-    /// Allows one more attempt.
+    /// Permits one more login attempt with this PIN.
     pub(super) fn permit(&self) {
         self.permitted_at.store(next_pin_event(), Ordering::Relaxed);
         self.rejected.store(false, Ordering::Relaxed);
@@ -41,7 +41,7 @@ impl Pin {
         self.rejected.store(true, Ordering::Relaxed);
     }
 
-    /// `true` if the PIN may be tried on a token that rejected the same PIN at event `rejected_at`.
+    /// `true` if a login with the PIN may be tried on a token that rejected the same PIN at event `rejected_at`.
     pub(super) fn may_be_tried(&self, rejected_at: Option<u64>) -> bool {
         let since = rejected_at.is_none_or(|at| self.permitted_at.load(Ordering::Relaxed) > at);
         since && !self.rejected.load(Ordering::Relaxed)
@@ -56,8 +56,8 @@ impl Pin {
         fingerprint
     }
 
-    /// The PIN for a login; zeroized when dropped.
-    pub(super) fn raw(&self) -> RawAuthPin {
+    /// Returns the PIN in the type that the `cryptoki` login takes; it is zeroized when dropped.
+    pub(super) fn to_auth_pin(&self) -> RawAuthPin {
         RawAuthPin::new(Box::new(self.secret.expose().to_vec()))
     }
 }

@@ -1,8 +1,8 @@
 //! Recovery actions by return code of a module: [`RECOVERY_RULES`].
 //!
-//! A request is repeated at most once per cause, which is safe because a signature has no side effect. A session that
-//! ended because another session recovered the library is no cause: this server knows it without a call, and reopens
-//! the session up to five times. Unknown codes count as device errors.
+//! A request is repeated at most once per cause, which is safe because a signature has no side effect. A session may
+//! also end because another session recovered the library. This server detects that without a call of the module, and
+//! reopens the session up to five times. Unknown codes count as device errors.
 
 use cryptoki::error::{Error as BindingError, RvError as Code};
 
@@ -22,11 +22,11 @@ pub(super) enum Pkcs11FailureCause {
     Capacity,
     Request,
     Pin,
-    /// An error of this server, not of the module.
+    /// An error that this server detected, not the module.
     Internal,
 }
 
-/// The part that is discarded after a failure, and rebuilt by the next attempt.
+/// The session, token or module state that is discarded after a failure, and rebuilt by the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecoveryScope {
     Nothing,
@@ -45,7 +45,7 @@ pub(super) struct RecoveryRule {
     pub(super) metric_label: &'static str,
     codes: &'static [Code],
     pub(super) rebuild: RecoveryScope,
-    /// Maximum number of repetitions for this cause.
+    /// Maximum number of times that a request is repeated for this cause.
     pub(super) repeats: usize,
     error_kind: Kind,
 }
@@ -71,7 +71,7 @@ pub(super) const RECOVERY_RULES: [RecoveryRule; 10] = [
     recovery_rule(Pkcs11FailureCause::Login, "login", RecoveryScope::Session, 1, Kind::Unavailable, &[
         Code::UserNotLoggedIn, Code::ObjectHandleInvalid, Code::KeyHandleInvalid,
     ]),
-    // The key is looked for once more after another login. Initializing the module again would not help.
+    // After a new login, the key is looked up once more. Initializing the module again would not help.
     recovery_rule(Pkcs11FailureCause::KeyMissing, "login", RecoveryScope::Session, 1, Kind::Unavailable, &[]),
     recovery_rule(Pkcs11FailureCause::Token, "token", RecoveryScope::Token, 1, Kind::Unavailable, &[
         Code::TokenNotPresent, Code::DeviceRemoved, Code::TokenNotRecognized, Code::SlotIdInvalid,
@@ -106,8 +106,8 @@ pub(super) fn rule_for(cause: Pkcs11FailureCause) -> &'static RecoveryRule {
 }
 
 impl Pkcs11FailureCause {
-    /// `true` if the cause means that the token is unreachable. Then another initialization of the module may help.
-    pub(super) fn is_of_token(self) -> bool {
+    /// `true` if the cause means that the token is unreachable, so that another initialization of the module may help.
+    pub(super) fn is_token_unreachable(self) -> bool {
         rule_for(self).repeats > 0 && !matches!(self, Self::SessionEnded | Self::KeyMissing)
     }
 }

@@ -129,7 +129,7 @@ impl Pkcs11SealDevice {
     }
 }
 
-/// Repeats `work` in another session, according to the table of recovery actions.
+/// Runs `work` in a session, and repeats it in another session as `RECOVERY_RULES` specify.
 fn run_with_recovery<T>(
     key: &Pkcs11Key,
     work: impl Fn(&RawSession, &Pkcs11Config) -> Result<T, Pkcs11Failure>,
@@ -176,7 +176,7 @@ fn aes_wrap(raw: &RawSession, config: &Pkcs11Config, context: &[u8], root: &Secr
         let parameters = GcmParams::new(&mut nonce, context, TAG_BITS.into())?;
         raw.encrypt(&Mechanism::AesGcm(parameters), key, root.expose())?
     };
-    // Some modules choose the nonce and write it back.
+    // The nonce is read after the call, because some modules replace it by their own.
     Ok([&nonce[..], &sealed].concat())
 }
 
@@ -226,7 +226,7 @@ fn oaep_mechanism(mechanism: SealMechanism) -> Mechanism<'static> {
     Mechanism::RsaPkcsOaep(PkcsOaepParams::new(hash, mask, PkcsOaepSource::empty()))
 }
 
-/// Maps the various error codes of modules for a failed decryption to one error.
+/// Maps the error codes with which modules report a failed decryption to one error.
 fn map_decryption(answer: cryptoki::error::Result<Vec<u8>>) -> Result<Secret, Pkcs11Failure> {
     use cryptoki::error::{Error as BindingError, RvError as Code};
     match answer {

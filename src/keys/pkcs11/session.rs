@@ -1,4 +1,4 @@
-//! A session, logged in on opening and closed on drop.
+//! A PKCS #11 session, which logs in when it is opened and is closed on drop.
 
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ impl Pkcs11Session {
 
     /// `true` if the token is still present. In some modules, sessions of a removed token find no objects
     /// and return no error.
-    pub(super) fn has_token(&self) -> Result<bool, Pkcs11Failure> {
+    pub(super) fn is_token_present(&self) -> Result<bool, Pkcs11Failure> {
         let pass = self.library.module.acquire_pass()?;
         if pass.epoch != self.epoch {
             return Err(session_ended_error());

@@ -17,7 +17,7 @@ const GENERATED_CURVES: [(&str, Curve); 3] = [("P256", Curve::P256), ("P384", Cu
 /// Sizes of generated RSA keys, in bits.
 const GENERATED_RSA_BITS: [u32; 3] = [2048, 3072, 4096];
 
-/// Maximum number of sessions of one key.
+/// Maximum value of `max_parallel`, the number of concurrent sessions of one key.
 const MAX_PARALLEL: i64 = 1024;
 
 const MAX_MECHANISM_DIGITS: usize = 8;
@@ -68,7 +68,7 @@ impl Pkcs11Settings {
         number.ok_or_else(|| Error::invalid("mechanism must be a hexadecimal value with a 0x prefix"))
     }
 
-    /// Accepts a `mechanism` that is given as a number, the form in which it is returned.
+    /// Validates a `mechanism` that a request contains as a number, the form in which reads return it.
     ///
     /// # Errors
     /// `Invalid` for a number of more than 32 bits.
@@ -205,7 +205,7 @@ impl Pkcs11Settings {
         self.mechanism.ok_or_else(|| Error::invalid("missing mechanism"))
     }
 
-    /// The type of a generated key. An impossible type is rejected only when the key is generated.
+    /// The type of a generated key. A type that does not fit the mechanism is rejected only when the key is generated.
     fn generated_kind(&self, mechanism: u64) -> KeyKind {
         let curve = GENERATED_CURVES.iter().find(|(word, _)| *word == self.curve).map(|(_, curve)| KeyKind::Ec(*curve));
         let rsa = KeyKind::Rsa { bits: self.key_bits };

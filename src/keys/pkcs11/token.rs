@@ -1,5 +1,5 @@
-//! A token as this process uses it. A login applies to all sessions of the process, so the login, rejected PINs and the
-//! number of sessions belong to the token and not to a key.
+//! The state of a token that all keys of this process share. A login applies to all sessions of the process, so the
+//! login, rejected PINs and the number of sessions belong to the token and not to a key.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,12 +15,12 @@ use super::pin::{Pin, PinFingerprint, next_pin_event};
 use super::recovery::{Pkcs11Failure, Pkcs11FailureCause};
 use crate::error::{Error, Kind};
 
-/// Maximum wait for a session that another key closes.
+/// Maximum wait for a free session if the token's session limit is reached.
 const MAX_SESSION_WAIT: Duration = Duration::from_secs(5);
 /// Maximum wait for sessions of an older configuration to end. They are logged in with the PIN of that configuration.
 const MAX_OTHER_PIN_WAIT: Duration = Duration::from_millis(500);
 
-/// The error for a PIN that the token rejected before and that is not tried again.
+/// The error message if a PIN is not tried, because the token has rejected it before.
 pub(in crate::keys) const PIN_NOT_RETRIED: &str =
     "the token rejected the pin; it is not retried until the key is written or tested";
 
@@ -33,7 +33,7 @@ type TokenSlot = (Slot, Option<TokenInfo>);
 pub(super) struct Pkcs11Token {
     pub(super) slot: Slot,
     salt: [u8; 16],
-    /// Incremented when the token and all its sessions are lost.
+    /// Incremented whenever the token is lost, with all its sessions.
     generation: AtomicU64,
     state: Mutex<Pkcs11TokenState>,
     changed: Condvar,
@@ -304,12 +304,12 @@ impl Pkcs11Token {
             let text = "the token accepts at most one more pin attempt; log in with the vendor's tools first";
             return Err(Error::new(Kind::BadGateway, text).into());
         }
-        match session.login_with_raw(cryptoki::session::UserType::User, &pin.raw()) {
+        match session.login_with_raw(cryptoki::session::UserType::User, &pin.to_auth_pin()) {
             Ok(()) => {
                 (state.login, state.last_rejected_pin) = (Some(fingerprint), None);
                 Ok(())
             }
-            // Another component of this process has logged in, with a PIN that is unknown here.
+            // Another component of this process has logged in, with a PIN that this code does not know.
             Err(BindingError::Pkcs11(RvError::UserAlreadyLoggedIn, _)) => Ok(()),
             Err(error) => {
                 let failure = Pkcs11Failure::from(error);

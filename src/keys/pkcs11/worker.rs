@@ -51,7 +51,8 @@ impl BackendSession for Pkcs11Worker {
     fn call(&mut self, request: &BackendRequest) -> Result<BackendResponse> {
         let is_test = matches!(request, BackendRequest::TestSign(_));
         if is_test {
-            // An operator requested this test: the PIN may be tried again, and the token is looked for at once.
+            // A test signature is an explicit request, so a rejected PIN may be tried again, and the backoff is
+            // ignored.
             self.key.pin.permit();
         }
         let mut repeated_causes = Vec::new();
@@ -66,7 +67,9 @@ impl BackendSession for Pkcs11Worker {
             let rule = rule_for(failure.cause);
             let rebuilt = self.discard_scope(rule.rebuild);
             if repeated_causes.iter().filter(|cause| **cause == failure.cause).count() >= rule.repeats {
-                if is_out_of_reach && (failure.cause.is_of_token() || failure.cause == Pkcs11FailureCause::KeyMissing) {
+                if is_out_of_reach
+                    && (failure.cause.is_token_unreachable() || failure.cause == Pkcs11FailureCause::KeyMissing)
+                {
                     self.mark_unreachable(&failure);
                 }
                 return Err(failure.error);
@@ -134,19 +137,19 @@ impl Pkcs11Worker {
         self.key.library.module.reinitialize(epoch).map_err(|failure| failure.error)
     }
 
-    /// Makes calls fail at once from now on, except for occasional attempts.
+    /// Starts the backoff: calls fail immediately from now on, except for occasional attempts.
     fn mark_unreachable(&self, failure: &Pkcs11Failure) {
         let now = Instant::now();
-        if self.key.backoff.record_failure(now, &failure.error) && failure.cause.is_of_token() {
+        if self.key.backoff.record_failure(now, &failure.error) && failure.cause.is_token_unreachable() {
             self.key.library.reinitialization_backoff.retry_now(now);
         }
     }
 
-    /// Opens a session and finds the key in it, unless both are done. While that fails, only occasional calls try
-    /// again. Such a call looks through the slots; if it finds no token, it initializes the library again, at most once
-    /// in a while, because some modules detect tokens only then.
+    /// Opens a session and finds the key in it, unless both are done. While that fails, the backoff lets only
+    /// occasional calls try again. Such a call searches all slots for the token. If it finds no token, it initializes
+    /// the module again, subject to a second backoff, because some modules detect tokens only then.
     fn prepare(&mut self, request: &BackendRequest, is_test: bool) -> Result<(), Pkcs11Failure> {
-        // Lookups and tests look for the key themselves, and it may be missing.
+        // Lookups and test signatures look up the key themselves, and it may be missing.
         let needs_key = matches!(request, BackendRequest::Sign { .. });
         if self.session.is_some() && (self.key_pair.is_some() || !needs_key) {
             return Ok(());
@@ -162,15 +165,15 @@ impl Pkcs11Worker {
             BackendRequest::Sign { key, .. } => Some(&key.public),
             BackendRequest::Find { .. } | BackendRequest::TestSign(_) => None,
         };
-        let mut reached = self.open_and_find(key);
+        let mut reached = self.open_session_and_find_key(key);
         if retries
-            && matches!(&reached, Err(failure) if failure.cause.is_of_token())
+            && matches!(&reached, Err(failure) if failure.cause.is_token_unreachable())
             && self.key.library.reinitialization_backoff.admit(now)
         {
             self.close_session();
             // If the module cannot be initialized because another call hangs in it, the first result is returned.
             if self.reinitialize_module().is_ok() {
-                reached = self.open_and_find(key);
+                reached = self.open_session_and_find_key(key);
             }
         }
         if reached.is_ok() {
@@ -179,7 +182,7 @@ impl Pkcs11Worker {
         reached
     }
 
-    fn open_and_find(&mut self, key: Option<&PublicKey>) -> Result<(), Pkcs11Failure> {
+    fn open_session_and_find_key(&mut self, key: Option<&PublicKey>) -> Result<(), Pkcs11Failure> {
         if self.session.is_none() {
             self.session = Some(Pkcs11Session::open(&self.key, false)?);
         }
@@ -207,7 +210,7 @@ impl Pkcs11Worker {
         self.session.as_ref().ok_or_else(session::session_ended_error)
     }
 
-    /// Looks the key up now, and generates it if `create` allows that.
+    /// Looks up the key, and generates a missing key if `create` is `true`.
     fn find_or_generate(&mut self, create: bool) -> Result<PublicKey, Pkcs11Failure> {
         self.key_pair = None;
         let mut found = self.look_up(None)?;
@@ -225,11 +228,11 @@ impl Pkcs11Worker {
         Ok(public)
     }
 
-    /// Looks the key up. `key` is the public key for which a signature is requested.
+    /// Looks up the key on the token. `key` is the expected public key of a signature request.
     fn look_up(&self, key: Option<&PublicKey>) -> Result<Option<Pkcs11KeyPair>, Pkcs11Failure> {
         let session = self.session()?;
         let Some(located) = session.run(|raw| object::find_key(raw, &self.key.config))? else {
-            if !session.has_token()? {
+            if !session.is_token_present()? {
                 return Err(Pkcs11Failure::new(Pkcs11FailureCause::Token, "pkcs11 token: not found"));
             }
             return Ok(None);
@@ -263,7 +266,7 @@ impl Pkcs11Worker {
         Err(Error::invalid(PUBLIC_KEY_UNAVAILABLE).into())
     }
 
-    /// Signs random bytes with a key that is assumed to be of this type; `None` if the module refuses.
+    /// Signs random bytes with a key whose type is assumed to be `kind`; `None` if the module refuses to sign.
     fn sign_probe(&self, located: &LocatedKey, kind: KeyKind) -> Result<Option<ProbeSignature>, Pkcs11Failure> {
         let plan = |algorithm| {
             MechanismPlan::for_signature(self.key.config.mechanism, kind, algorithm).ok().map(|plan| (algorithm, plan))
@@ -310,7 +313,7 @@ impl Pkcs11Worker {
         let digest = plan.hash.digest(&message);
         let input = if plan.input_kind() == SigningInputKind::Message { &message[..] } else { &digest };
         let signature = self.session()?.run(|raw| plan.sign(raw, found.private, input))?;
-        let verifies = match (public.kind(), plan.verifier(&digest)) {
+        let verifies = match (public.kind(), plan.verification_input(&digest)) {
             (KeyKind::Ed25519, _) => public.verify(SignatureAlgorithm::Ed25519, &message, &signature).is_ok(),
             (_, Some((algorithm, digest))) => {
                 public.verify_digest(algorithm, &digest, &plan.encode_signature(signature)?).is_ok()
@@ -320,7 +323,7 @@ impl Pkcs11Worker {
         Ok(if verifies { BackendResponse::TestPassed } else { BackendResponse::TestFailed })
     }
 
-    /// Lets the module verify a signature that no local library can verify, in a second session.
+    /// Lets the module verify a signature that the local crypto library cannot verify, in a second session.
     fn verify(
         &self,
         plan: &MechanismPlan,

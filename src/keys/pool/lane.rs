@@ -55,7 +55,7 @@ impl PoolLane {
     }
 }
 
-/// A guard that a caller holds while another task produces its response.
+/// A guard that a caller holds while another task works for it. Dropping the guard means that the caller has left.
 #[derive(Default)]
 pub struct CallerGuard(Arc<CallerState>);
 
@@ -85,20 +85,20 @@ impl Drop for CallerGuard {
 pub struct CallerWatch(Option<Arc<CallerState>>);
 
 impl CallerWatch {
-    /// A watch that never ends, for a caller that leaves only by dropping the future that it waits for.
+    /// A watch of a caller that never counts as having left: such a caller cancels the work by dropping its future.
     pub const ALWAYS: Self = Self(None);
 
-    fn has_ended(&self) -> bool {
+    fn has_caller_left(&self) -> bool {
         self.0.as_ref().is_some_and(|left| left.has_left.load(Ordering::Acquire))
     }
 
     /// Resolves when the caller has left.
-    pub async fn ended(&self) {
+    pub async fn caller_left(&self) {
         let Some(left) = &self.0 else { return std::future::pending().await };
         loop {
             // Registered before the check, so that a caller that leaves after the check is noticed.
             let notified = left.notify.notified();
-            if self.has_ended() {
+            if self.has_caller_left() {
                 return;
             }
             notified.await;
@@ -115,8 +115,8 @@ pub(super) struct KeyGenerationJob {
 
 impl KeyGenerationJob {
     /// `true` if the caller no longer waits for the key.
-    pub(super) fn is_void(&self) -> bool {
-        self.answer.is_closed() || self.caller.has_ended()
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.answer.is_closed() || self.caller.has_caller_left()
     }
 
     pub(super) fn cancel(self) {

@@ -30,7 +30,7 @@ impl StockSizes {
     /// Maximum number of keys of one size. A key takes about 10 KB.
     pub const MAX_KEYS_PER_SIZE: usize = 4096;
 
-    fn all(self) -> [usize; STOCKED_SPECS.len()] {
+    fn to_array(self) -> [usize; STOCKED_SPECS.len()] {
         [self.rsa_2048, self.rsa_3072, self.rsa_4096]
     }
 }
@@ -38,7 +38,7 @@ impl StockSizes {
 #[derive(Default)]
 pub(super) struct RsaKeyStock([KeySizeStock; STOCKED_SPECS.len()]);
 
-/// Keys of one size.
+/// The ready keys of one size, and how many of them to keep.
 #[derive(Default)]
 struct KeySizeStock {
     ready: VecDeque<PrivateKey>,
@@ -46,11 +46,11 @@ struct KeySizeStock {
 }
 
 impl RsaKeyStock {
-    /// Sets the configured numbers. Returns surplus keys, which the caller drops outside the lock.
+    /// Sets how many keys of each size to keep. Returns surplus keys, which the caller drops outside the lock.
     #[must_use]
     pub(super) fn resize(&mut self, sizes: StockSizes) -> Vec<PrivateKey> {
         let mut surplus = Vec::new();
-        for (size_stock, target) in self.0.iter_mut().zip(sizes.all()) {
+        for (size_stock, target) in self.0.iter_mut().zip(sizes.to_array()) {
             size_stock.target = target;
             surplus.extend(size_stock.ready.drain(target.min(size_stock.ready.len())..));
         }
@@ -75,7 +75,7 @@ impl RsaKeyStock {
         Some(key)
     }
 
-    /// Returns the next missing key of a lane, small keys first.
+    /// Returns the smallest size of a lane of which the stock has too few keys; `None` if there is none.
     pub(super) fn next_missing(&self, lane: PoolLane) -> Option<KeySpec> {
         let mut specs = STOCKED_SPECS.into_iter().zip(&self.0);
         let is_missing = |(spec, size_stock): &(KeySpec, &KeySizeStock)| {

@@ -1,9 +1,9 @@
-//! The clouds of the provider, with the addresses of their services.
+//! The clouds of Microsoft Azure, with the addresses of their services.
 
 pub(crate) struct Cloud {
-    /// The name; compared case-insensitively.
+    /// The name of the cloud; compared case-insensitively.
     pub(crate) name: &'static str,
-    /// Base URL of the directory, which signs identities and issues access tokens.
+    /// Base URL of the directory, which signs identity tokens and issues access tokens.
     pub(crate) authority: &'static str,
     /// Base URL of the resource API.
     pub(crate) arm: &'static str,
@@ -49,7 +49,7 @@ impl Cloud {
     }
 
     /// Returns the default DNS suffix of the cloud's key stores.
-    pub(crate) fn vault(&self) -> &'static str {
+    pub(crate) fn default_key_store_suffix(&self) -> &'static str {
         self.key_store_suffixes[0]
     }
 }
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn clouds_are_named_in_any_letter_case() {
-        assert_eq!(Cloud::named("").unwrap().vault(), "vault.azure.net");
+        assert_eq!(Cloud::named("").unwrap().default_key_store_suffix(), "vault.azure.net");
         assert_eq!(Cloud::named("AZURECHINACLOUD").unwrap().arm, "https://management.chinacloudapi.cn");
         assert_eq!(Cloud::named("azureusgovernmentcloud").unwrap().graph, "https://graph.microsoft.us");
         assert!(Cloud::named("AzureGermanCloud").is_none());

@@ -56,10 +56,10 @@ impl CloudbTokenRequest<'_> {
             .append_pair("client_secret", self.client_secret.expose_text().unwrap_or_default())
             .append_pair("scope", &format!("{}/.default", self.resource))
             .finish();
-        // Overwritten when the last copy of the request is dropped.
+        // The form contains the secret, so it is overwritten when the last copy of the request is dropped.
         let form = Bytes::from_owner(Zeroizing::new(form.into_bytes()));
         let service = format!("{}: the directory", self.error_prefix);
-        let call = self.outbound.call(Method::POST, &url)?.form(form);
+        let call = self.outbound.request(Method::POST, &url)?.form(form);
         AccessToken::read(&call.send(self.tries, &service).await?, &service)
     }
 
@@ -70,7 +70,7 @@ impl CloudbTokenRequest<'_> {
         let query = Serializer::new(String::new()).extend_pairs(pairs).finish();
         let url = format!("{}/metadata/identity/oauth2/token?{query}", self.imds.trim_end_matches('/'));
         let service = format!("{}: the machine's identity service", self.error_prefix);
-        let call = self.outbound.call(Method::GET, &url)?.header("Metadata", "true");
+        let call = self.outbound.request(Method::GET, &url)?.header("Metadata", "true");
         AccessToken::read(&call.send(self.tries, &service).await?, &service)
     }
 }

@@ -1,8 +1,8 @@
-//! Tenants of the directory.
+//! Validation of directory tenants.
 
 use crate::error::{Error, Result};
 
-/// Validates a tenant as a segment of the URL that a secret is sent to: a GUID, a domain name, or empty.
+/// Validates a tenant, which is a segment of the URL to which a secret is sent: a GUID, a domain name, or empty.
 ///
 /// # Errors
 /// `Invalid` with the rule.

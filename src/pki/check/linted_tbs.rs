@@ -101,7 +101,7 @@ impl LintedTbs {
             SigningKey::Local(_) if self.is_slow() => {
                 return tokio::select! {
                     biased;
-                    () = caller.ended() => Err(client_disconnected_error()),
+                    () = caller.caller_left() => Err(client_disconnected_error()),
                     signed = cpu::run(|| self.sign_locally()) => signed?,
                 };
             }
@@ -132,7 +132,7 @@ async fn sign_with_managed_key(
     let requested = key.request_signature(signers, *algorithm, std::iter::once(&tbs[..]), *low_priority)?;
     tokio::select! {
         biased;
-        () = caller.ended() => Err(client_disconnected_error()),
+        () = caller.caller_left() => Err(client_disconnected_error()),
         signature = requested => signature,
     }
 }

@@ -78,7 +78,7 @@ async fn validate_on_cpu_queue(
     let work = move || collected.validate(&role.filled_for(requester.identity()), &requester.display_name);
     tokio::select! {
         biased;
-        () = watch.ended() => Err(Error::new(Kind::Unavailable, "the client disconnected during the name check")),
+        () = watch.caller_left() => Err(Error::new(Kind::Unavailable, "the client disconnected during the name check")),
         names = cpu::run(work) => names?,
     }
 }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::context::OperatorContext;
 use super::wire::OperatorConnection;
 use crate::audit::{
-    Audit, AuditCaller, AuditDeviceSettings, AuditOutcome, AuditRecord, AuditRefusal, AuditRequest, AuditResponse,
+    Audit, AuditCaller, AuditDeviceSettings, AuditOutcome, AuditRecorder, AuditRefusal, AuditRequest, AuditResponse,
 };
 use crate::auth::store::AuthStore;
 use crate::clock::Clock;
@@ -69,19 +69,20 @@ pub(super) async fn create_audited<T>(
     revoke: impl AsyncFnOnce(&T) -> Result<()>,
 ) -> Result<T> {
     let id = crate::random::uuid();
-    let mut record = audit.record();
+    let mut record = audit.recorder();
     if !proved {
         let text = format!("{command}: the seal key does not belong to this store");
         tracing::warn!(command, "token request rejected: no proof of the seal key");
         return record_refusal(&mut record, &audit_request(&id, path), Error::new(Kind::Forbidden, text)).await;
     }
-    record.intent(|| Some(audit_request(&id, path)), Instant::now() + STEP_TIMEOUT).await?;
+    record.record_intent(|| Some(audit_request(&id, path)), Instant::now() + STEP_TIMEOUT).await?;
     let made = match create_token().await {
         Ok(made) => made,
         Err(error) => return record_refusal(&mut record, &audit_request(&id, path), error).await,
     };
     let outcome = AuditOutcome { status: 200, answer: Ok(audit_response(&made)) };
-    if let Err(error) = record.outcome(&audit_request(&id, path), &outcome, Instant::now() + STEP_TIMEOUT).await {
+    if let Err(error) = record.record_outcome(&audit_request(&id, path), &outcome, Instant::now() + STEP_TIMEOUT).await
+    {
         // The token has not been handed out yet.
         revoke(&made).await?;
         return Err(error);
@@ -89,10 +90,10 @@ pub(super) async fn create_audited<T>(
     Ok(made)
 }
 
-async fn record_refusal<T>(record: &mut AuditRecord<'_>, request: &AuditRequest<'_>, error: Error) -> Result<T> {
+async fn record_refusal<T>(record: &mut AuditRecorder<'_>, request: &AuditRequest<'_>, error: Error) -> Result<T> {
     let answer = Err(AuditRefusal { kind: error.kind(), texts: vec![error.text()] });
     let outcome = AuditOutcome { status: status(error.kind()), answer };
-    record.outcome(request, &outcome, Instant::now() + STEP_TIMEOUT).await?;
+    record.record_outcome(request, &outcome, Instant::now() + STEP_TIMEOUT).await?;
     Err(error)
 }
 

@@ -1,4 +1,4 @@
-//! An intermittent failure, and the decision when to log it.
+//! The state of one outage: when it begins, when it is over, and if it recurs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// Time without failures after which an outage is over.
 pub(crate) const MIN_QUIET_TIME: Duration = Duration::from_secs(5);
-/// Maximum quiet time: each recurrence of an outage doubles the time, up to this.
+/// Maximum quiet time. Each recurrence of an outage doubles the required time up to this limit.
 const MAX_QUIET_TIME: Duration = Duration::from_secs(120);
 /// An outage within this time after the end of the last one counts as recurring.
 const RECURRENCE_WINDOW: Duration = Duration::from_secs(60);
@@ -47,11 +47,11 @@ impl Outage {
         }
     }
 
-    pub(super) fn is_on(&self) -> bool {
+    pub(super) fn is_ongoing(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
 
-    /// Counts a failure; `true` if it begins an outage.
+    /// Counts a failure; returns `true` if it begins an outage.
     pub(super) fn record(&self, now: Instant) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(outage) = &mut state.ongoing {
@@ -68,7 +68,7 @@ impl Outage {
 
     /// Ends the outage if it is over, and returns it.
     pub(super) fn take_ended(&self, now: Instant) -> Option<EndedOutage> {
-        if !self.is_on() {
+        if !self.is_ongoing() {
             return None;
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -84,7 +84,7 @@ impl Outage {
         })
     }
 
-    /// `true` if the outage can be forgotten: it is over, and a new failure would not count as recurring.
+    /// `true` if this state can be dropped: the outage is over, and a new failure would not count as a recurrence.
     pub(super) fn is_expired(&self, now: Instant) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.ongoing.is_none()
@@ -102,14 +102,14 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         assert_eq!(outage.take_ended(at(0)), None);
-        assert!(outage.record(at(0)) && outage.is_on());
+        assert!(outage.record(at(0)) && outage.is_ongoing());
         for second in 1..=600 {
             assert!(!outage.record(at(second)));
             assert_eq!(outage.take_ended(at(second)), None, "the outage goes on while some requests fail");
         }
         assert_eq!(outage.take_ended(at(604)), None);
         assert_eq!(outage.take_ended(at(605)), Some(EndedOutage { seconds: 600, failures: 601, quiet: 5 }));
-        assert!(!outage.is_on());
+        assert!(!outage.is_ongoing());
         assert_eq!(outage.take_ended(at(700)), None);
     }
 

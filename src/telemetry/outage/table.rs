@@ -20,7 +20,7 @@ pub static OUTAGES: OutageTable = OutageTable::new();
 
 /// Current and recent outages.
 pub struct OutageTable {
-    /// `true` if there are outages to check.
+    /// `true` if the table has current or recent outages.
     has_outages: AtomicBool,
     outages: Mutex<BTreeMap<String, Outage>>,
 }
@@ -52,7 +52,7 @@ impl OutageTable {
         }
     }
 
-    /// Counts a failure; returns how to name the outage if this is its first failure.
+    /// Counts a failure. If it is the first of an outage, returns the kind of entry that the outage has.
     fn record(&self, what: &str, now: Instant) -> Option<OutageEntryKind> {
         let mut outages = self.outages.lock().unwrap_or_else(PoisonError::into_inner);
         self.has_outages.store(true, Ordering::Relaxed);
@@ -67,8 +67,8 @@ impl OutageTable {
         outages.entry(what.to_owned()).or_insert_with(Outage::new).record(now).then_some(kind)
     }
 
-    /// Ends the outages that are over, and returns them. Each stays in the table until a new failure would not count as
-    /// recurring.
+    /// Ends the outages that are over, and returns them. An ended outage stays in the table until a new failure would
+    /// not count as a recurrence.
     fn take_ended(&self, now: Instant) -> Vec<(String, EndedOutage)> {
         if !self.has_outages.load(Ordering::Relaxed) {
             return Vec::new();
@@ -81,14 +81,15 @@ impl OutageTable {
     }
 }
 
-/// How an outage is logged: alone, or in the entry that all outages above the limit share.
+/// The kind of an entry: for one outage, or the entry that all outages above [`MAX_SEPARATE_OUTAGES`] share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OutageEntryKind {
     Separate,
     Shared,
 }
 
-/// The message for the end of an outage. It claims no recovery, because perhaps no request has used the device since.
+/// Returns the message for the end of an outage. It does not claim a recovery, because possibly no request has used the
+/// device since.
 fn describe_end(what: &str, ended: EndedOutage) -> String {
     format!("{what}: no failure for {} s", ended.quiet)
 }
@@ -99,8 +100,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the log lines of ten minutes, and until all outages are over. In each second, the objects that `failing`
-    /// names fail.
+    /// Returns the log lines of ten minutes in which, each second, the objects that `failing` names fail, and of the
+    /// time until all outages are over.
     fn log_lines(failing: impl Fn(u64) -> Vec<String>) -> Vec<String> {
         let others = OutageTable::new();
         let start = Instant::now();
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn outages_of_many_parts_log_under_twenty_lines() {
+    fn outages_of_many_devices_log_under_twenty_lines() {
         let logged = log_lines(|second| (0..40).map(|number| format!("part {}", number * (second % 3 + 1))).collect());
         assert!(logged.len() > 4 && logged.len() < 18, "{logged:?}");
         assert!(
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn outage_of_a_flapping_part_logs_under_twenty_lines() {
+    fn outage_of_a_flapping_device_logs_under_twenty_lines() {
         for every in [6, 10, 20, 30, 59] {
             let logged = log_lines(|second| if second % every == 0 { vec!["key".to_owned()] } else { Vec::new() });
             assert!(logged.len() > 1 && logged.len() < 20, "{every}: {logged:?}");

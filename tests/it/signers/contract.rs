@@ -77,7 +77,7 @@ fn own(subject: &Subject) -> SignatureAlgorithm {
 
 pub async fn holds(subject: Subject) {
     a_key_is_made_once_and_only_where_it_may(&subject).await;
-    let signer = subject.user.signer(subject.user.key(false).await.unwrap());
+    let signer = subject.user.signer(subject.user.find_key(false).await.unwrap());
     every_algorithm_that_fits_signs_and_no_other(&subject, &signer).await;
     many_sign_at_a_time(&subject, &signer).await;
     the_key_of_somebody_else_is_not_signed_for(&subject).await;
@@ -87,20 +87,20 @@ pub async fn holds(subject: Subject) {
 async fn a_key_is_made_once_and_only_where_it_may(subject: &Subject) {
     if subject.generates {
         for create in [false, true] {
-            let error = subject.user.key(create).await.unwrap_err();
+            let error = subject.user.find_key(create).await.unwrap_err();
             assert_eq!(error.kind(), Kind::Invalid);
             assert!(error.text().starts_with("key does not exist in backend"), "{error}");
         }
         let error = subject.user.test_sign(TestSign::default()).await.unwrap_err();
         let text = "configuration: key does not exist in backend and allow_generate_key is false";
         assert_eq!((error.kind(), error.text()), (Kind::Invalid, text));
-        assert!(subject.maker.key(false).await.is_err(), "not made by the way");
+        assert!(subject.maker.find_key(false).await.is_err(), "not made by the way");
     }
-    let made = join_all((0..4).map(|_| subject.maker.key(true))).await;
+    let made = join_all((0..4).map(|_| subject.maker.find_key(true))).await;
     let made: Vec<_> = made.into_iter().map(Result::unwrap).collect();
     assert_eq!(made[0].public.kind(), subject.kind);
     assert!(made.iter().all(|key| *key == made[0]), "one key");
-    assert_eq!(subject.user.key(true).await.unwrap(), made[0]);
+    assert_eq!(subject.user.find_key(true).await.unwrap(), made[0]);
 }
 
 async fn every_algorithm_that_fits_signs_and_no_other(subject: &Subject, signer: &Arc<dyn RemoteSigner>) {

@@ -62,11 +62,11 @@ impl Store {
 struct Nobody;
 
 impl ManagedKeyGrants for Nobody {
-    fn lists(&self, _: MountId, _: &str) -> bool {
+    fn lists_key(&self, _: MountId, _: &str) -> bool {
         false
     }
 
-    fn path(&self, _: MountId) -> String {
+    fn mount_path(&self, _: MountId) -> String {
         String::new()
     }
 

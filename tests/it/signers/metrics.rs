@@ -9,7 +9,7 @@ use super::double;
 async fn every_metric_of_a_managed_key_is_there_with_its_name() {
     install_metrics().unwrap();
     let actor = double::actor("measured");
-    let signer = actor.signer(actor.key(true).await.unwrap());
+    let signer = actor.signer(actor.find_key(true).await.unwrap());
     let algorithm = usual(signer.public().kind());
     signs(&signer, algorithm, b"message").await;
     let wrong = signer.sign(algorithm, signet::keys::SigningInput::Digest(vec![])).await;

@@ -51,7 +51,7 @@ const ROWS: [Row; 6] = [
 async fn every_row_of_the_recovery_table_holds(hsm: &Hsm) {
     let libraries = hsm.shim();
     let key = actor(&libraries, config(ECDSA, "web", Some(P256)));
-    let signer = key.signer(key.key(true).await.unwrap());
+    let signer = key.signer(key.find_key(true).await.unwrap());
     for row in &ROWS {
         for code in row.codes {
             for function in ["C_SignInit", "C_Sign"] {
@@ -73,13 +73,13 @@ async fn every_row_of_the_recovery_table_holds(hsm: &Hsm) {
 
 async fn recovery_works_at_session_open_and_key_lookup(hsm: &Hsm) {
     let libraries = hsm.shim();
-    let first = actor(&libraries, config(ECDSA, "web", Some(P256))).key(true).await.unwrap();
+    let first = actor(&libraries, config(ECDSA, "web", Some(P256))).find_key(true).await.unwrap();
     for code in ["0xb3", "0x101", "0x3", "0x190", "0x30"] {
         for function in ["C_OpenSession", "C_FindObjectsInit", "C_Login", "C_GetTokenInfo"] {
             // A new actor has no session yet.
             let key = actor(&libraries, config(ECDSA, "web", None));
             hsm.order(function, &[code]);
-            let found = key.key(false).await;
+            let found = key.find_key(false).await;
             assert!(found.as_ref().is_ok_and(|found| *found == first), "{code} {function}: {found:?}");
             hsm.order(function, &[]);
             key.stop(Duration::from_secs(5)).await;
@@ -90,7 +90,7 @@ async fn recovery_works_at_session_open_and_key_lookup(hsm: &Hsm) {
 async fn externally_closed_sessions_are_reopened(hsm: &Hsm) {
     let libraries = hsm.shim();
     let key = wide(&libraries, config(ECDSA, "web", Some(P256)), 4);
-    let signer = key.signer(key.key(true).await.unwrap());
+    let signer = key.signer(key.find_key(true).await.unwrap());
     join_all((0..32).map(|_| signs(&signer, usual(P256), b"before"))).await;
     hsm.calls("C_Login");
     hsm.order("C_SignInit", &["close"]);
@@ -103,7 +103,7 @@ async fn reinitialized_library_does_not_disturb_other_keys(hsm: &Hsm) {
     let libraries = hsm.shim();
     let web = wide(&libraries, config(ECDSA, "web", Some(P256)), 2);
     let mail = wide(&libraries, config(ECDSA, "mail", Some(P256)), 2);
-    let signers = [web.signer(web.key(true).await.unwrap()), mail.signer(mail.key(true).await.unwrap())];
+    let signers = [web.signer(web.find_key(true).await.unwrap()), mail.signer(mail.find_key(true).await.unwrap())];
     hsm.calls("C_Initialize");
     for _ in 0..5 {
         hsm.order("C_SignInit", &["0x190"]);
@@ -116,7 +116,7 @@ async fn reinitialized_library_does_not_disturb_other_keys(hsm: &Hsm) {
 async fn a_flood_of_errors_initialises_the_library_once_for_all(hsm: &Hsm) {
     let libraries = hsm.shim();
     let key = wide(&libraries, config(ECDSA, "web", Some(P256)), 8);
-    let signer = key.signer(key.key(true).await.unwrap());
+    let signer = key.signer(key.find_key(true).await.unwrap());
     // All eight calls are in the module before the first one fails.
     hsm.order("C_SignInit", &["later 0x190"; 8]);
     hsm.calls("C_Initialize");
@@ -126,7 +126,7 @@ async fn a_flood_of_errors_initialises_the_library_once_for_all(hsm: &Hsm) {
 
 async fn wrong_signature_of_a_module_is_rejected(hsm: &Hsm) {
     let key = actor(&hsm.shim(), config(ECDSA, "web", Some(P256)));
-    let signer = key.signer(key.key(true).await.unwrap());
+    let signer = key.signer(key.find_key(true).await.unwrap());
     hsm.order("C_Sign", &["flip"]);
     assert_error_has(sign(&signer, usual(P256)).await, Kind::BadGateway, "wrong signature");
     hsm.order("C_Sign", &["flip"]);
@@ -140,7 +140,7 @@ async fn key_replaced_under_its_label_is_refused(hsm: &Hsm) {
     hsm.import("one", "web", "0a", &p256);
     let libraries = hsm.shim();
     let key = actor(&libraries, config(ECDSA, "web", None));
-    let signer = key.signer(key.key(false).await.unwrap());
+    let signer = key.signer(key.find_key(false).await.unwrap());
     signs(&signer, usual(P256), b"message").await;
     // Replaces the token and the key with others with the same names.
     hsm.remove_tokens();
@@ -159,7 +159,7 @@ async fn key_replaced_under_its_label_is_refused(hsm: &Hsm) {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(sign().await.is_err());
-    signs(&key.signer(key.key(false).await.unwrap()), usual(P256), b"message").await;
+    signs(&key.signer(key.find_key(false).await.unwrap()), usual(P256), b"message").await;
 }
 
 async fn hanging_module_blocks_only_its_own_key(hsm: &Hsm) {
@@ -168,8 +168,8 @@ async fn hanging_module_blocks_only_its_own_key(hsm: &Hsm) {
     let key = |label: &str| start(label, backend(&libraries, config(ECDSA, label, Some(P256))), 1, limits);
     let web = key("web");
     let mail = key("mail");
-    let web_signer = web.signer(web.key(true).await.unwrap());
-    let mail_signer = mail.signer(mail.key(true).await.unwrap());
+    let web_signer = web.signer(web.find_key(true).await.unwrap());
+    let mail_signer = mail.signer(mail.find_key(true).await.unwrap());
     hsm.order("C_SignInit", &["sleep 7000"]);
     hsm.calls("C_Sign");
     let sign = || web_signer.sign(usual(P256), input(&*web_signer, usual(P256), b"message"));
@@ -188,7 +188,7 @@ async fn hanging_module_blocks_only_its_own_key(hsm: &Hsm) {
 async fn key_generation_falls_back_without_optional_attributes(hsm: &Hsm) {
     hsm.order("C_GenerateKeyPair", &["0xd1"]);
     let key = actor(&hsm.shim(), config(ECDSA, "web", Some(P256)));
-    let public = key.key(true).await.unwrap();
+    let public = key.find_key(true).await.unwrap();
     assert_eq!(hsm.calls("C_GenerateKeyPair"), 2);
     signs(&key.signer(public), usual(P256), b"message").await;
 }
@@ -196,7 +196,7 @@ async fn key_generation_falls_back_without_optional_attributes(hsm: &Hsm) {
 async fn closed_libraries_are_initialized_again(hsm: &Hsm) {
     let libraries = hsm.shim();
     let key = actor(&libraries, config(ECDSA, "web", Some(P256)));
-    let public = key.key(true).await.unwrap();
+    let public = key.find_key(true).await.unwrap();
     key.stop(Duration::from_secs(5)).await;
     assert_eq!((hsm.calls("C_OpenSession"), hsm.calls("C_CloseSession")), (2, 2), "one of them to make the key");
     libraries.close();

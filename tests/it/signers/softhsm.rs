@@ -62,7 +62,7 @@ async fn a_key_is_found_by_slot_by_identifier_and_by_both_names(hsm: &Hsm) {
     hsm.import("one", "web", "0a0b", &["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"]);
     hsm.import("one", "mail", "0c0d", &["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"]);
     let libraries = hsm.libraries();
-    let web = actor(&libraries, config(ECDSA, "web", None)).key(false).await.unwrap();
+    let web = actor(&libraries, config(ECDSA, "web", None)).find_key(false).await.unwrap();
     let by = |token: TokenAddress, label: Option<&str>, id: Option<&[u8]>| {
         let key_label = label.map(str::to_owned);
         let key_id = id.map(<[u8]>::to_vec);
@@ -75,19 +75,19 @@ async fn a_key_is_found_by_slot_by_identifier_and_by_both_names(hsm: &Hsm) {
         by(slot(), None, Some(&[0x0a, 0x0b])),
         by(label(), Some("web"), Some(&[0x0a, 0x0b])),
     ] {
-        assert_eq!(found.key(false).await.unwrap(), web);
+        assert_eq!(found.find_key(false).await.unwrap(), web);
         signs(&found.signer(web.clone()), usual(P256), b"message").await;
     }
     // Both have to match, and no key is generated for an identifier.
     for missing in [by(label(), Some("mail"), Some(&[0x0a, 0x0b])), by(label(), None, Some(&[0x0e]))] {
-        assert_error_has(missing.key(true).await, Kind::Invalid, "which the module assigns");
-        assert!(missing.key(false).await.is_err(), "nothing was made");
+        assert_error_has(missing.find_key(true).await, Kind::Invalid, "which the module assigns");
+        assert!(missing.find_key(false).await.is_err(), "nothing was made");
     }
     for absent in [
         by(TokenAddress::Slot(999_999), Some("web"), None),
         by(TokenAddress::Label("two".to_owned()), Some("web"), None),
     ] {
-        assert_error_has(absent.key(false).await, Kind::Unavailable, "pkcs11 token: not found");
+        assert_error_has(absent.find_key(false).await, Kind::Unavailable, "pkcs11 token: not found");
     }
 }
 
@@ -96,13 +96,13 @@ async fn two_keys_and_two_tokens_of_one_label_are_ambiguous(hsm: &Hsm) {
     hsm.import("one", "web", "0a", &p256);
     hsm.import("one", "web", "0b", &p256);
     let libraries = hsm.libraries();
-    let outcome = actor(&libraries, config(ECDSA, "web", Some(P256))).key(true).await;
+    let outcome = actor(&libraries, config(ECDSA, "web", Some(P256))).find_key(true).await;
     assert_error(outcome, Kind::Invalid, "key label is ambiguous");
 }
 
 async fn two_tokens_of_one_label_are_ambiguous(hsm: &Hsm) {
     hsm.token("one");
-    let outcome = actor(&hsm.libraries(), config(ECDSA, "web", Some(P256))).key(true).await;
+    let outcome = actor(&hsm.libraries(), config(ECDSA, "web", Some(P256))).find_key(true).await;
     assert_error(outcome, Kind::Invalid, "token label is ambiguous");
 }
 
@@ -110,10 +110,10 @@ async fn keys_that_contradict_their_mechanism_or_are_weak_are_refused(hsm: &Hsm)
     hsm.import("one", "weak", "0a", &["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:1024"]);
     hsm.import("one", "ec", "0b", &["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"]);
     let libraries = hsm.libraries();
-    let error = actor(&libraries, config(RSA, "weak", None)).key(false).await.unwrap_err();
+    let error = actor(&libraries, config(RSA, "weak", None)).find_key(false).await.unwrap_err();
     assert!(error.text().contains("below 2048 bits"), "{error}");
     let crossed = actor(&libraries, config(RSA, "ec", None));
-    let signer = crossed.signer(crossed.key(false).await.unwrap());
+    let signer = crossed.signer(crossed.find_key(false).await.unwrap());
     let error = signer.input_kind(SignatureAlgorithm::Ecdsa(Hash::Sha256)).unwrap_err();
     assert_eq!(error.text(), "mechanism 0x0001 is not for a key of type ec");
     let error = crossed.test_sign(TestSign::default()).await.unwrap_err();
@@ -123,13 +123,13 @@ async fn keys_that_contradict_their_mechanism_or_are_weak_are_refused(hsm: &Hsm)
         assert_eq!(error.text(), format!("configuration: unsupported mechanism {mechanism:#06x}"));
     }
     // Keys without a known generation mechanism are not generated.
-    let error = actor(&libraries, config(EDDSA, "new", Some(KeyKind::Ed25519))).key(true).await.unwrap_err();
+    let error = actor(&libraries, config(EDDSA, "new", Some(KeyKind::Ed25519))).find_key(true).await.unwrap_err();
     assert!(error.text().contains("no ed25519 key can be generated"), "{error}");
 }
 
 async fn hashing_mechanism_signs_messages_and_pss_signs_only_pss(hsm: &Hsm) {
     let libraries = hsm.libraries();
-    let public = actor(&libraries, config(RSA, "rsa", Some(RSA_2048))).key(true).await.unwrap();
+    let public = actor(&libraries, config(RSA, "rsa", Some(RSA_2048))).find_key(true).await.unwrap();
     for (mechanism, algorithm) in [
         (0x0040, SignatureAlgorithm::RsaPkcs1(Hash::Sha256)),
         (0x0042, SignatureAlgorithm::RsaPkcs1(Hash::Sha512)),
@@ -175,7 +175,7 @@ async fn libraries_are_named_and_never_paths(hsm: &Hsm) {
     assert!(Libraries::new(twice).err().unwrap().text().contains("twice"));
     // A file that is not a module does not prevent a start.
     let none = actor(&named("hsm", &file).unwrap(), config(ECDSA, "web", None));
-    let error = none.key(false).await.unwrap_err();
+    let error = none.find_key(false).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Unavailable);
     assert!(!error.text().contains("file"), "{error}");
 }
@@ -186,10 +186,10 @@ async fn library_file_created_after_start_is_used(hsm: &Hsm) {
     let key = actor(&libraries, config(ECDSA, "web", Some(P256)));
     let missing = "pkcs11 library: the file of the module does not exist";
     for _ in 0..2 {
-        assert_error(key.key(true).await, Kind::Unavailable, missing);
+        assert_error(key.find_key(true).await, Kind::Unavailable, missing);
     }
     std::os::unix::fs::symlink(SOFTHSM, &file).unwrap();
-    signs(&key.signer(key.key(true).await.unwrap()), usual(P256), b"message").await;
+    signs(&key.signer(key.find_key(true).await.unwrap()), usual(P256), b"message").await;
     // An invalid path is an error in any case.
     let named = |path: &str| Libraries::new_allowing_missing([("hsm".to_owned(), path.into())]).err().unwrap();
     assert!(named("relative.so").text().contains("absolute") && named("/usr").text().contains("regular"));
@@ -198,7 +198,7 @@ async fn library_file_created_after_start_is_used(hsm: &Hsm) {
 async fn the_pin_is_in_no_error_and_no_log(hsm: &Hsm) {
     let wrong = Pkcs11Config { pin: signet::secret::Secret::new("canary-4711"), ..config(ECDSA, "web", None) };
     let actor = actor(&hsm.libraries(), wrong);
-    for error in [actor.key(false).await.unwrap_err(), actor.test_sign(TestSign::default()).await.unwrap_err()] {
+    for error in [actor.find_key(false).await.unwrap_err(), actor.test_sign(TestSign::default()).await.unwrap_err()] {
         let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
         assert!(!format!("{error}{error:?}{cause}").contains("canary"), "{error}");
     }

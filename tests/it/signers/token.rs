@@ -35,7 +35,7 @@ fn with_pin(label: &str, pin: &str) -> Pkcs11Config {
 }
 
 async fn kind_of(actor: &SignerActor) -> (Kind, String) {
-    let error = actor.key(false).await.unwrap_err();
+    let error = actor.find_key(false).await.unwrap_err();
     (error.kind(), error.text().to_owned())
 }
 
@@ -59,7 +59,7 @@ async fn wrong_pin_is_tried_once_and_right_pin_recovers(hsm: &Hsm) {
     join_all((0..8).map(|_| kind_of(&key))).await;
     assert_eq!(hsm.calls("C_Login"), 1);
     key.configure(backend(&libraries, with_pin("web", PIN)), 4).unwrap();
-    signs(&key.signer(key.key(true).await.unwrap()), usual(P256), b"message").await;
+    signs(&key.signer(key.find_key(true).await.unwrap()), usual(P256), b"message").await;
     assert_eq!(hsm.calls("C_Login"), 1);
 }
 
@@ -67,8 +67,8 @@ async fn keys_of_one_token_share_its_login_and_other_pin_is_not_tried(hsm: &Hsm)
     let libraries = hsm.shim();
     let web = wide(&libraries, with_pin("web", PIN), 4);
     let mail = wide(&libraries, with_pin("mail", PIN), 4);
-    let web_key = web.key(true).await.unwrap();
-    let mail_key = mail.key(true).await.unwrap();
+    let web_key = web.find_key(true).await.unwrap();
+    let mail_key = mail.find_key(true).await.unwrap();
     let web_signer = web.signer(web_key);
     let mail_signer = mail.signer(mail_key);
     join_all((0..16).map(|_| signs(&web_signer, usual(P256), b"web"))).await;
@@ -90,13 +90,13 @@ async fn token_at_its_last_pin_attempt_is_not_tried(hsm: &Hsm) {
     assert_eq!(kind, Kind::BadGateway);
     assert!(text.contains("one more pin attempt"), "{text}");
     assert_eq!(hsm.calls("C_Login"), 0);
-    key.key(true).await.unwrap();
+    key.find_key(true).await.unwrap();
 }
 
 async fn a_token_with_few_sessions_is_shared_and_none_starves(hsm: &Hsm) {
     let libraries = hsm.shim();
-    let made = actor(&libraries, with_pin("web", PIN)).key(true).await.unwrap();
-    actor(&libraries, with_pin("mail", PIN)).key(true).await.unwrap();
+    let made = actor(&libraries, with_pin("web", PIN)).find_key(true).await.unwrap();
+    actor(&libraries, with_pin("mail", PIN)).find_key(true).await.unwrap();
     // The first key uses the last free session, and releases it when another key needs it.
     hsm.order("C_OpenSession", &["", "0xb1"]);
     let web = actor(&libraries, with_pin("web", PIN));
@@ -104,7 +104,7 @@ async fn a_token_with_few_sessions_is_shared_and_none_starves(hsm: &Hsm) {
     let signer = web.signer(made);
     signs(&signer, usual(P256), b"message").await;
     let since = Instant::now();
-    other.key(false).await.unwrap();
+    other.find_key(false).await.unwrap();
     assert!(since.elapsed() < Duration::from_secs(3));
     signs(&signer, usual(P256), b"message").await;
 }
@@ -114,7 +114,7 @@ async fn session_limit_of_a_token_is_respected(hsm: &Hsm) {
     // Of three sessions, one is left to other applications.
     hsm.order("C_GetTokenInfo", &["sessions 3"; 20]);
     let key = wide(&libraries, with_pin("web", PIN), 8);
-    let signer = key.signer(key.key(true).await.unwrap());
+    let signer = key.signer(key.find_key(true).await.unwrap());
     hsm.order("C_SignInit", &["sleep 50"; 16]);
     join_all((0..16).map(|_| signs(&signer, usual(P256), b"message"))).await;
     assert_eq!(hsm.most_open(), 2);
@@ -125,7 +125,7 @@ async fn token_with_unreadable_information_works_by_slot(hsm: &Hsm) {
     let libraries = hsm.shim();
     hsm.order("C_GetTokenInfo", &["nonsense"; 50]);
     let key = actor(&libraries, Pkcs11Config { token, ..with_pin("web", PIN) });
-    signs(&key.signer(key.key(true).await.unwrap()), usual(P256), b"message").await;
+    signs(&key.signer(key.find_key(true).await.unwrap()), usual(P256), b"message").await;
     assert!(hsm.calls("C_GetTokenInfo") > 0);
 }
 
@@ -137,7 +137,7 @@ async fn a_token_that_is_pulled_and_put_back_signs_again(hsm: &Hsm) {
 }
 
 async fn pulled_and_put_back(hsm: &Hsm, key: SignerActor) {
-    let signer = key.signer(key.key(true).await.unwrap());
+    let signer = key.signer(key.find_key(true).await.unwrap());
     signs(&signer, usual(P256), b"message").await;
     hsm.remove_tokens();
     let sign = || signer.sign(usual(P256), input(&*signer, usual(P256), b"message"));
@@ -174,7 +174,7 @@ async fn a_test_signature_finds_a_token_that_is_back_within_seconds(hsm: &Hsm) {
         assert!(since.elapsed() < Duration::from_secs(20), "{error}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    key.key(false).await.unwrap();
+    key.find_key(false).await.unwrap();
 }
 
 /// A key on a token that does not exist.
@@ -205,7 +205,7 @@ async fn absent_tokens_share_rate_limited_reinitialization(hsm: &Hsm) {
     let libraries = hsm.shim();
     let time = Duration::from_millis(2500);
     let web = actor(&libraries, with_pin("web", PIN));
-    let signer = web.signer(web.key(true).await.unwrap());
+    let signer = web.signer(web.find_key(true).await.unwrap());
     hsm.calls("C_Initialize");
     let keys = ["a", "b", "c"].map(|label| absent(&libraries, label));
     tokio::join!(slowest(&signer, time), loops(&keys[0], time), loops(&keys[1], time), loops(&keys[2], time));
@@ -219,8 +219,8 @@ async fn absent_token_does_not_block_others_during_a_hanging_call(hsm: &Hsm) {
     let time = Duration::from_secs(3);
     let web = actor(&libraries, with_pin("web", PIN));
     let stuck = actor(&libraries, with_pin("stuck", PIN));
-    let signer = web.signer(web.key(true).await.unwrap());
-    let hanging = stuck.signer(stuck.key(true).await.unwrap());
+    let signer = web.signer(web.find_key(true).await.unwrap());
+    let hanging = stuck.signer(stuck.find_key(true).await.unwrap());
     hsm.order("C_SignInit", &["sleep 5000"]);
     let hangs = tokio::spawn(async move { signs(&hanging, usual(P256), b"message").await });
     // The call is now older than a re-initialization waits for.
@@ -235,7 +235,7 @@ async fn absent_token_does_not_block_others_during_a_hanging_call(hsm: &Hsm) {
 
 async fn missing_key_is_reported_without_reinitialization(hsm: &Hsm) {
     let libraries = hsm.shim();
-    let public = actor(&libraries, with_pin("web", PIN)).key(true).await.unwrap();
+    let public = actor(&libraries, with_pin("web", PIN)).find_key(true).await.unwrap();
     hsm.calls("C_Initialize");
     let missing = actor(&libraries, config(ECDSA, "missing", None));
     let signer = missing.signer(public);

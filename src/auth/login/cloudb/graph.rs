@@ -120,7 +120,7 @@ impl<'p> GraphClient<'p> {
         body: Option<&serde_json::Value>,
         tries: RetryPolicy,
     ) -> Result<OutboundResponse> {
-        let call = self.provider.services.outbound.call(method, &format!("{}{path}", self.provider.graph_url()))?;
+        let call = self.provider.services.outbound.request(method, &format!("{}{path}", self.provider.graph_url()))?;
         let call = if let Some(body) = body { call.json(body) } else { call };
         let fetch = || self.provider.token(self.provider.graph_url(), self.client_secret);
         let reply = self.tokens.send(call, tries, GRAPH_API_NAME, fetch).await?;
@@ -128,7 +128,7 @@ impl<'p> GraphClient<'p> {
         if matches!(status, 200 | 201 | 204) {
             return Ok(reply);
         }
-        tracing::debug!(status, reason = reply.reason(), "the directory rejected a request for an application");
+        tracing::debug!(status, reason = reply.error_code(), "the directory rejected a request for an application");
         Err(match status {
             401 | 403 => Error::new(Kind::BadGateway, format!("{GRAPH_API_NAME}: refused the service's credential")),
             404 => {

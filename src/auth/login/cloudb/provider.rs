@@ -91,7 +91,7 @@ impl CloudbProvider {
     /// `Unavailable` otherwise.
     async fn get_url<T: DeserializeOwned>(&self, call: &'static str, url: &str) -> Result<T> {
         let begun = Instant::now();
-        let request = self.services.outbound.call(Method::GET, url)?;
+        let request = self.services.outbound.request(Method::GET, url)?;
         let fetch = || self.token(self.arm_url(), &self.config.client_secret);
         let reply = self.tokens.send(request, self.config.retry_policy, ARM_API_NAME, fetch).await;
         record_call(call, begun, result_label(&reply.as_ref().map(OutboundResponse::status).map_err(Error::kind)));
@@ -99,7 +99,7 @@ impl CloudbProvider {
         match reply.status() {
             200 => reply.read(ARM_API_NAME).map_err(|error| invalid_response(error.text())),
             status => {
-                tracing::debug!(call, status, reason = reply.reason(), "the provider refused a call");
+                tracing::debug!(call, status, reason = reply.error_code(), "the provider refused a call");
                 Err(rejected_call(status))
             }
         }

@@ -22,12 +22,12 @@ fn generate_cheap_key(_: KeySpec) -> Result<PrivateKey> {
     PrivateKey::generate(KeySpec::new("ec", 256)?)
 }
 
-/// A pool without threads, in a process without requests.
+/// Returns a pool without threads that sees no requests, so that it may fill its stock.
 fn idle_pool() -> KeyPool {
     KeyPool::without_threads(|| LONG_IDLE_TIME)
 }
 
-/// Number of ready keys of 2048, 3072 and 4096 bits.
+/// Returns the numbers of ready keys of 2048, 3072 and 4096 bits.
 fn ready_keys(pool: &KeyPool) -> [usize; 3] {
     pool.0.0.lock().stock.0.each_ref().map(|size_stock| size_stock.ready.len())
 }
@@ -119,7 +119,7 @@ fn start_stepped_threads(pool: &KeyPool) -> (mpsc::Receiver<KeySpec>, Vec<mpsc::
     pool.start_threads(move |spec| {
         let (waits, made) = &*shared;
         let n = made.fetch_add(1, Ordering::SeqCst);
-        // The test may have ended.
+        // Sending fails if the test has ended.
         let _ = begin.send(spec);
         let wait = waits.get(n).ok_or_else(|| Error::internal("the test expects at most four keys"))?;
         wait.lock().unwrap().recv().map_err(Error::internal)?;
@@ -149,7 +149,7 @@ fn taken_key_is_replaced_while_a_larger_one_is_generated() {
     assert!(begun.recv().unwrap() == KeySpec::RSA_2048);
     ends[0].send(()).unwrap();
     assert!(eventually(|| ready_keys(&pool) == [1, 0, 0]));
-    // One thread makes a key of 3072 bits. The thread for small keys has nothing to do.
+    // The thread of the large lane generates a key of 3072 bits. The thread of the small lane is idle.
     pool.resize_stock(sizes(1, 1, 0));
     assert!(begun.recv().unwrap() == KeySpec::RSA_3072);
     thread::sleep(Duration::from_millis(100));
@@ -171,7 +171,7 @@ fn stock_wait_of_a_queued_caller_is_measured() {
         let mut call = Box::pin(pool.generate(KeySpec::RSA_2048, &CallerWatch::ALWAYS));
         assert!((&mut call).now_or_never().is_none());
         queue.store_stock_key(KeySpec::RSA_2048, generate_cheap_key(KeySpec::RSA_2048));
-        // The caller has the key, and the thread begins the next one.
+        // The waiting caller got the key, so the next task generates another one.
         assert!(matches!(queue.next_task(PoolLane::Small), Some(KeyPoolTask::FillStock(_))));
         assert!(call.now_or_never().unwrap().is_ok());
     });
@@ -258,7 +258,7 @@ fn last_handle_drops_the_stock_during_generation() {
     assert_eq!(queue.lock().stock.0[0].ready.len(), 0, "the key that came late");
 }
 
-/// Keys have no `Debug`, so they cannot be logged, and none is handed out twice.
+/// No key is handed out twice. Keys have no `Debug`, so that they cannot be logged.
 #[test]
 fn stocked_keys_have_their_size_and_are_distinct() {
     let pool = idle_pool();
@@ -275,11 +275,11 @@ fn stocked_keys_have_their_size_and_are_distinct() {
 /// Returns the first prime of an RSA key as the crypto library stores it: as 64-bit words, least significant first. The
 /// words are complemented, so that the search does not find this copy.
 #[cfg(target_os = "linux")]
-fn hidden_prime(key: &PrivateKey) -> Vec<u64> {
+fn complemented_prime(key: &PrivateKey) -> Vec<u64> {
     let (_, der) = key.to_traditional_form().unwrap();
-    let mut rest = after_header(der.expose());
+    let mut rest = der_contents(der.expose());
     let mut number = || {
-        let body = after_header(rest);
+        let body = der_contents(rest);
         let length = match rest[1] {
             0x81 => usize::from(rest[2]),
             0x82 => usize::from(rest[2]) << 8 | usize::from(rest[3]),
@@ -296,7 +296,7 @@ fn hidden_prime(key: &PrivateKey) -> Vec<u64> {
 
 /// A DER value without its tag and length.
 #[cfg(target_os = "linux")]
-fn after_header(der: &[u8]) -> &[u8] {
+fn der_contents(der: &[u8]) -> &[u8] {
     &der[if der[1] < 0x80 { 2 } else { 2 + usize::from(der[1] & 0x7F) }..]
 }
 
@@ -344,7 +344,7 @@ fn unused_stock_keys_are_zeroized() {
     pool.start_threads(PrivateKey::generate);
     pool.resize_stock(sizes(1, 0, 0));
     assert!(eventually(|| ready_keys(&pool) == [1, 0, 0]));
-    let hidden = hidden_prime(&pool.0.0.lock().stock.0[0].ready[0]);
+    let hidden = complemented_prime(&pool.0.0.lock().stock.0[0].ready[0]);
     assert_eq!(hidden.len(), 16);
     assert!(count_copies_in_memory(&hidden) > 0, "it is looked for in a form that it does not have");
     pool.resize_stock(StockSizes::default());

@@ -67,7 +67,7 @@ async fn concurrent_key_generation_leaves_one_alias_and_one_key() {
     let ministack = Ministack::start();
     let kind = KeyKind::Ec(Curve::P256);
     let nodes: Vec<_> = (0..5).map(|_| key(&ministack.url, "alias/race", kind, true)).collect();
-    let made = join_all(nodes.iter().map(|node| node.key(true))).await;
+    let made = join_all(nodes.iter().map(|node| node.find_key(true))).await;
     let made: Vec<_> = made.into_iter().map(Result::unwrap).collect();
     assert!(made.iter().all(|key| *key == made[0]));
     let client = ministack.client();
@@ -102,7 +102,7 @@ async fn unusable_key_is_rejected_with_the_cause() {
     assert_eq!(refusal(&of(&other)).await, text);
     let own = make(KeyUsageType::SignVerify, KeySpec::Rsa2048).await;
     let actor = of(&own);
-    let signer = actor.signer(actor.key(false).await.unwrap());
+    let signer = actor.signer(actor.find_key(false).await.unwrap());
     signs(&signer, usual(rsa), b"message").await;
     client.disable_key().key_id(&own).send().await.unwrap();
     let text = "cloudakms: the key is disabled (DisabledException)";
@@ -118,7 +118,7 @@ async fn moved_alias_does_not_change_the_key_of_existing_signers() {
     let ministack = Ministack::start();
     let kind = KeyKind::Ec(Curve::P256);
     let actor = key(&ministack.url, "alias/moved", kind, true);
-    let taken = actor.key(true).await.unwrap();
+    let taken = actor.find_key(true).await.unwrap();
     let signer = actor.signer(taken.clone());
     let client = ministack.client();
     let other = client.create_key().key_usage(KeyUsageType::SignVerify).key_spec(KeySpec::EccNistP256);
@@ -158,12 +158,12 @@ async fn service_errors_are_distinguished() {
     for (told, kind, text) in cases {
         let Told(status, body, _) = told;
         let url = serve(move |_| Told::new(status, body.clone()));
-        assert_error(key(&url, "alias/x", rsa, false).key(false).await, kind, text);
+        assert_error(key(&url, "alias/x", rsa, false).find_key(false).await, kind, text);
     }
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let away = key(&format!("http://{free}"), "alias/x", rsa, false);
     let text = "cloudakms: the key service: cannot be reached, or its TLS certificate is not trusted";
-    assert_error(away.key(false).await, Kind::Unavailable, text);
+    assert_error(away.find_key(false).await, Kind::Unavailable, text);
 }
 
 /// A service with one key, its description `described` and its public key `key`.
@@ -184,9 +184,9 @@ async fn key_description_must_match_the_key() {
     };
     let kind = KeyKind::Ec(Curve::P256);
     let [own, other] = [Curve::P256, Curve::P384].map(|curve| Key::generate(KeyKind::Ec(curve)));
-    key(&double(described(true), &own), "alias/x", kind, false).key(false).await.unwrap();
+    key(&double(described(true), &own), "alias/x", kind, false).find_key(false).await.unwrap();
     let text = "cloudakms: the type of the public key differs from the key spec of the service";
-    let outcome = key(&double(described(true), &other), "alias/x", kind, false).key(false).await;
+    let outcome = key(&double(described(true), &other), "alias/x", kind, false).find_key(false).await;
     assert_error(outcome, Kind::BadGateway, text);
     let disabled = key(&double(described(false), &own), "alias/x", kind, false);
     assert_eq!(refusal(&disabled).await, "configuration: cloudakms: the key is disabled");

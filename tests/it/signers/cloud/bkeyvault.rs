@@ -97,10 +97,10 @@ async fn wrong_secret_and_unreachable_store_are_distinguished() {
     let vault = Vault::start();
     let wrong = actor(backend(&services(vault.settings()), config("another secret"), false).unwrap());
     let text = "cloudbkeyvault: the directory refused the service's credential (status 401)";
-    assert_error(wrong.key(false).await, Kind::BadGateway, text);
+    assert_error(wrong.find_key(false).await, Kind::BadGateway, text);
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let away = actor(backend(&services(settings(&format!("http://{free}"))), config(SECRET), false).unwrap());
-    let error = away.key(false).await.unwrap_err();
+    let error = away.find_key(false).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Unavailable);
     assert!(error.text().starts_with("cloudbkeyvault: the directory: cannot be reached"), "{error}");
 }
@@ -123,12 +123,12 @@ async fn key_that_contradicts_the_configuration_is_rejected() {
 async fn key_version_stays_fixed_for_existing_signers() {
     let vault = Vault::start();
     let actor = key(&vault, true);
-    let taken = actor.key(true).await.unwrap();
+    let taken = actor.find_key(true).await.unwrap();
     let signer = actor.signer(taken.clone());
     vault.lock().make("key", "RSA-HSM", 2048);
     signs(&signer, usual(KIND), b"message").await;
     // A new use of the name gets the new version; earlier users keep theirs.
-    let other = actor.key(false).await.unwrap();
+    let other = actor.find_key(false).await.unwrap();
     assert!(other.public != *signer.public());
     actor.test_sign(Default::default()).await.unwrap();
     for signer in [&signer, &actor.signer(other)] {
@@ -154,7 +154,7 @@ async fn key_version_stays_fixed_for_existing_signers() {
 async fn disabled_key_is_rejected_until_it_is_enabled() {
     let vault = Vault::start();
     let actor = key(&vault, true);
-    let signer = actor.signer(actor.key(true).await.unwrap());
+    let signer = actor.signer(actor.find_key(true).await.unwrap());
     let enable = |enabled| vault.lock().keys.get_mut("key").unwrap()[0].enabled = enabled;
     enable(false);
     for _ in 0..2 {
@@ -168,7 +168,7 @@ async fn disabled_key_is_rejected_until_it_is_enabled() {
 async fn busy_key_store_is_retried_a_limited_number_of_times() {
     let vault = Vault::start();
     let actor = key(&vault, true);
-    let signer = actor.signer(actor.key(true).await.unwrap());
+    let signer = actor.signer(actor.find_key(true).await.unwrap());
     let busy = || Told(429, json!({}), Some(("Retry-After", "0".to_owned())));
     vault.lock().instead.extend([busy(), Told::new(503, json!({}))]);
     signs(&signer, usual(KIND), b"message").await;
@@ -182,7 +182,7 @@ async fn busy_key_store_is_retried_a_limited_number_of_times() {
 async fn invalid_responses_are_rejected() {
     let vault = Vault::start();
     let actor = key(&vault, true);
-    let signer = actor.signer(actor.key(true).await.unwrap());
+    let signer = actor.signer(actor.find_key(true).await.unwrap());
     let sent_on = Told(302, json!({}), Some(("Location", format!("{}/elsewhere", vault.url))));
     for (told, text) in [
         (

@@ -67,7 +67,7 @@ async fn rsa_keys_meet_the_contract_with_their_only_algorithm() {
 async fn corrupt_or_mismatched_response_is_rejected() {
     let kms = Kms::start();
     let actor = key(&kms, "EC_SIGN_P256_SHA256", true);
-    let signer = actor.signer(actor.key(true).await.unwrap());
+    let signer = actor.signer(actor.find_key(true).await.unwrap());
     let algorithm = usual(signer.public().kind());
     for (fault, text) in [
         (Fault::SignatureChecksum, "cloudckms: the key service: its response was corrupted in transit"),
@@ -77,7 +77,7 @@ async fn corrupt_or_mismatched_response_is_rejected() {
     ] {
         kms.lock().fault = Some(fault);
         let error = if fault == Fault::PemChecksum {
-            actor.key(false).await.unwrap_err()
+            actor.find_key(false).await.unwrap_err()
         } else {
             signer.sign(algorithm, input(&*signer, algorithm, b"message")).await.unwrap_err()
         };
@@ -128,8 +128,8 @@ async fn key_ring_is_not_created_and_pending_key_is_retried() {
     assert_eq!(refusal(&absent).await, "configuration: cloudckms: the key_ring does not exist");
     kms.lock().make("key", "EC_SIGN_P256_SHA256", 1);
     let user = key(&kms, "EC_SIGN_P256_SHA256", false);
-    assert_error(user.key(false).await, Kind::Unavailable, "cloudckms: the key is being generated; retry shortly");
-    user.key(false).await.unwrap();
+    assert_error(user.find_key(false).await, Kind::Unavailable, "cloudckms: the key is being generated; retry shortly");
+    user.find_key(false).await.unwrap();
 }
 
 #[tokio::test]

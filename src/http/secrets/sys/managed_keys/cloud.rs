@@ -27,7 +27,7 @@ pub(super) fn to_json<C: CloudKeyConfig>(config: &C) -> Map<String, Value> {
     let mut members = config.to_members();
     for (name, text) in &mut members {
         if *text == "" {
-            *text = config.default_of(name).into();
+            *text = config.default_value(name).into();
         }
     }
     for slot in C::SECRETS {

@@ -50,7 +50,7 @@ impl Signers for Actors {
         let (ManagedKeyRef::Name(name) | ManagedKeyRef::Uuid(name)) = named;
         let actor = self.find(&name)?;
         let taking = async move {
-            let KeyIdentity { public, locator } = actor.key(true).await?;
+            let KeyIdentity { public, locator } = actor.find_key(true).await?;
             Ok(ManagedKey { mount, uuid: name.clone(), name, public, locator })
         };
         Ok(taking.boxed())
