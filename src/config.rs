@@ -67,6 +67,8 @@ pub struct Config {
     pub public_max_connections: usize,
     /// Maximum number of write units in progress. A unit is a set of rows that are stored together or not at all.
     pub commit_queue: usize,
+    /// Maximum number of PostgreSQL connections for the projects API.
+    pub projects_connections: usize,
     /// Numbers of RSA keys of each size that are generated in advance.
     pub rsa_key_stock: StockSizes,
     /// Settings of the HTTP APIs.
@@ -532,6 +534,7 @@ mod tests {
             ),
             ("cloudb = 1", "cloudb: must be a table, [cloudb]"),
             ("commit_queue = 0", "commit_queue: must be"),
+            ("projects_connections = 3", "projects_connections: must be a number between 4 and 1000"),
             ("rsa_key_stock.2048 = 4097", "rsa_key_stock.2048: must be a number between 0 and 4096"),
             ("rsa_key_stock.3072 = -1", "rsa_key_stock.3072: must be a number between 0 and 4096"),
             ("[rsa_key_stock]\n4096 = \"many\"", "rsa_key_stock.4096: must be a number between 0 and 4096"),

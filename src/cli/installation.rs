@@ -46,7 +46,10 @@ pub(super) fn load_as_owner(file: &Path) -> Result<Config> {
 pub(super) fn database(config: &Config) -> Result<Database> {
     Ok(match &config.store {
         StoreLocation::Embedded(folder) => Database::Embedded(folder.clone()),
-        StoreLocation::Database(url) => Database::Postgres(PostgresUrl::parse(&String::from_utf8_lossy(url.expose()))?),
+        StoreLocation::Database(url) => {
+            let url = PostgresUrl::parse(&String::from_utf8_lossy(url.expose()))?;
+            Database::Postgres(url.with_projects_connections(config.projects_connections))
+        }
     })
 }
 

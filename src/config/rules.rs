@@ -39,6 +39,8 @@ pub(super) fn validate(fields: &Fields, problems: &mut Vec<String>) -> Config {
         max_connections_per_address: reader.number("max_connections_per_address", 0, 1_000_000),
         public_max_connections: reader.number("public_max_connections", 0, 1_000_000),
         commit_queue: reader.number("commit_queue", 1, 1 << 20),
+        // Of fewer than 4, one caller could use all.
+        projects_connections: reader.number("projects_connections", 4, 1000),
         rsa_key_stock: reader.rsa_key_stock(),
         http: HttpSettings {
             compat: reader.flag("compat"),

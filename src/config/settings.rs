@@ -101,6 +101,8 @@ settings! {
     "public_max_connections" = "0";
     /// Maximum number of writes in progress; further requests get 503.
     "commit_queue" = "4096";
+    /// Maximum number of PostgreSQL connections for the projects API, at least 4; all workers share them.
+    "projects_connections" = "8";
     /// Number of 2048-bit RSA keys to keep in stock, at most 4096 keys; 0 disables the stock.
     "rsa_key_stock.2048" = "512";
     /// Number of 3072-bit RSA keys to keep in stock.

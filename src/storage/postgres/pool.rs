@@ -3,7 +3,8 @@
 //! The runtime that opened the store drives the reading connections, because an HTTP worker that ends or is busy must
 //! not block other reads. A session exchanges many messages with the server, and on the store's runtime each would wake
 //! up two threads. So the HTTP worker that opens a connection for a session also drives it, and a worker takes its own
-//! idle connections first. Only if the pool is full does it get the connection of another worker.
+//! idle connections first. Only if the pool is full does it get the connection of another worker. Queue and limit are
+//! those of the node: a worker's share of few connections could keep none free for other callers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,7 +21,6 @@ use crate::fair_queue::{CallerId, FairSemaphore, Permit};
 use crate::telemetry;
 
 const MAX_READ_CONNECTIONS: usize = 4;
-const MAX_SESSION_CONNECTIONS: usize = 8;
 /// The statement timeout ends a slow statement, such as a list query that scans too much, so that it does not delay
 /// other callers. The lock timeout is shorter, so that it fires first: its error is distinct, and the work is retried.
 const SESSION_SETTINGS: &str = "SET statement_timeout = '3s'; SET lock_timeout = '1s'";
@@ -41,10 +41,10 @@ pub(super) enum ConnectionUse {
 }
 
 impl ConnectionUse {
-    fn max_connections(self) -> usize {
+    fn max_connections(self, url: &PostgresUrl) -> usize {
         match self {
             Self::Reads => MAX_READ_CONNECTIONS,
-            Self::Sessions => MAX_SESSION_CONNECTIONS,
+            Self::Sessions => url.projects_connections(),
         }
     }
 
@@ -92,7 +92,7 @@ struct PostgresConnection {
 impl ConnectionPool {
     /// Creates a pool. Must be called on the runtime that will drive reading connections.
     pub(super) fn new(url: &PostgresUrl, purpose: ConnectionUse) -> Result<Self> {
-        let max = purpose.max_connections();
+        let max = purpose.max_connections(url);
         let permits = match purpose {
             ConnectionUse::Reads => FairSemaphore::with_caller_limit(max, max),
             ConnectionUse::Sessions => FairSemaphore::new(max),
@@ -177,7 +177,7 @@ impl ConnectionPool {
     }
 
     fn is_full(&self, state: &PoolState) -> bool {
-        state.idle.len() + state.borrowed >= self.0.purpose.max_connections()
+        state.idle.len() + state.borrowed >= self.0.purpose.max_connections(&self.0.url)
     }
 
     /// Closes the idle connections now, and borrowed ones when they are returned.
@@ -294,17 +294,18 @@ mod tests {
     #[test]
     fn session_connection_serves_its_worker_first_and_others_when_the_pool_is_full() {
         let fixture = Postgres::new();
-        let url = fixture.url();
+        const MAX_CONNECTIONS: usize = 5;
+        let url = fixture.url().with_projects_connections(MAX_CONNECTIONS);
         let [one, other] = [Worker::start(), Worker::start()];
         let pool = one.run(async move { ConnectionPool::new(&url, ConnectionUse::Sessions).unwrap() });
         let of_one = one.borrow(&pool, 1);
         let of_other = other.borrow(&pool, 1);
         assert!(of_one.is_disjoint(&of_other), "each worker opens a connection");
-        let all = one.borrow(&pool, MAX_SESSION_CONNECTIONS);
-        assert!(all.len() == MAX_SESSION_CONNECTIONS && all.is_superset(&of_one) && all.is_superset(&of_other));
+        let all = one.borrow(&pool, MAX_CONNECTIONS);
+        assert!(all.len() == MAX_CONNECTIONS && all.is_superset(&of_one) && all.is_superset(&of_other));
         assert_eq!(other.borrow(&pool, 1), of_other);
         one.stop();
-        let later = other.borrow(&pool, MAX_SESSION_CONNECTIONS);
+        let later = other.borrow(&pool, MAX_CONNECTIONS);
         assert_eq!(
             later.intersection(&all).copied().collect::<HashSet<_>>(),
             of_other,

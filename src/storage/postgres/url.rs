@@ -32,14 +32,20 @@ const MAX_HOSTS: usize = 16;
 const PARAMETERS_PARSED_HERE: [&str; 7] =
     ["sslmode", "sslrootcert", "sslcert", "sslkey", "passfile", "target_session_attrs", "tcp_user_timeout"];
 
-/// The URL of a database, with credentials. May contain a password, so it has no `Debug`.
+/// Default of [`PostgresUrl::with_projects_connections`].
+const DEFAULT_PROJECTS_CONNECTIONS: usize = 8;
+
+/// The location of a database, the credentials, and the maximum number of connections for the projects API. May contain
+/// a password, so it has no `Debug`.
 #[derive(Clone)]
 pub struct PostgresUrl(Arc<PostgresUrlInner>);
 
+#[derive(Clone)]
 struct PostgresUrlInner {
     servers: Vec<PostgresServer>,
     tls: Option<PostgresTlsFiles>,
     passfile: Option<PathBuf>,
+    projects_connections: usize,
 }
 
 #[derive(Clone)]
@@ -89,7 +95,20 @@ impl PostgresUrl {
         let common = shared_config(&all, tls.is_some(), parse_tcp_user_timeout(&own)?);
         let shows = tls.as_ref().is_some_and(|files| files.client.is_some());
         let servers = addresses.iter().map(|address| address.server(&common, shows)).collect();
-        Ok(Self(Arc::new(PostgresUrlInner { servers, tls, passfile: own.get("passfile").map(PathBuf::from) })))
+        let passfile = own.get("passfile").map(PathBuf::from);
+        let projects_connections = DEFAULT_PROJECTS_CONNECTIONS;
+        Ok(Self(Arc::new(PostgresUrlInner { servers, tls, passfile, projects_connections })))
+    }
+
+    /// Sets the maximum number of connections for the projects API. With at least 4, one caller cannot use all of them.
+    #[must_use]
+    pub fn with_projects_connections(mut self, max: usize) -> Self {
+        Arc::make_mut(&mut self.0).projects_connections = max;
+        self
+    }
+
+    pub(super) fn projects_connections(&self) -> usize {
+        self.0.projects_connections
     }
 
     pub(super) fn tls(&self) -> Option<&PostgresTlsFiles> {

@@ -30,6 +30,7 @@ const FIGURES: &[(&str, &str, Source)] = &[
         "Beyond {} requests are answered 503",
         Constant("src/projects/admission.rs", "MAX_CONCURRENT_REQUESTS", 1),
     ),
+    ("docs/postgresql.md", "`projects_connections`, {} by default", Default("projects_connections")),
     (
         "docs/sizing-and-limits.md",
         "the default of {} connections",
