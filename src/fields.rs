@@ -390,7 +390,7 @@ struct BoundedValueSeed<'a> {
 }
 
 impl BoundedValueSeed<'_> {
-    fn descend<E: serde::de::Error>(self) -> Result<Self, E> {
+    fn for_nested_value<E: serde::de::Error>(self) -> Result<Self, E> {
         let depth = self.depth.checked_sub(1).ok_or_else(|| E::custom(TOO_DEEP))?;
         Ok(Self { depth, ..self })
     }

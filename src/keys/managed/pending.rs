@@ -102,17 +102,17 @@ mod tests {
         let store = Arc::new(MemoryKeyStore::default());
         let clock = Clock::manual(crate::clock::parse_rfc3339("now", "2030-01-01T00:00:00Z").unwrap());
         let [one, other] = [(); 2].map(|()| StoredPendingKeys::new(store.clone(), clock.clone()));
-        assert!(one.begin("place").await.unwrap());
-        assert!(!one.begin("place").await.unwrap() && !other.begin("place").await.unwrap());
-        assert!(other.begin("elsewhere").await.unwrap());
-        other.end("place").await;
-        assert!(one.begin("place").await.unwrap());
+        assert!(one.record_generation("place").await.unwrap());
+        assert!(!one.record_generation("place").await.unwrap() && !other.record_generation("place").await.unwrap());
+        assert!(other.record_generation("elsewhere").await.unwrap());
+        other.remove_record("place").await;
+        assert!(one.record_generation("place").await.unwrap());
         clock.advance(MAX_PENDING_TIME);
-        assert!(other.begin("place").await.unwrap());
+        assert!(other.record_generation("place").await.unwrap());
         *store.commit_failure.lock().unwrap() = Some(false);
-        assert_eq!(one.begin("third").await.unwrap_err().kind(), Kind::Unavailable);
-        one.end("place").await;
+        assert_eq!(one.record_generation("third").await.unwrap_err().kind(), Kind::Unavailable);
+        one.remove_record("place").await;
         *store.commit_failure.lock().unwrap() = None;
-        assert!(!one.begin("place").await.unwrap());
+        assert!(!one.record_generation("place").await.unwrap());
     }
 }

@@ -145,7 +145,7 @@ mod tests {
             (tidy::UNLISTED_REVOCATION, "revocation_end (mount=? AND not_after>? AND not_after<?)"),
             (tidy::UNLISTED_REVOCATION, "revocation_seq (mount=? AND seq>?)"),
             (tidy::DELETE_METADATA, "certificate_metadata_end (mount=? AND not_after<?)"),
-            (certificates::ENDING, "certificate_end (mount=? AND not_after>?)"),
+            (certificates::SELECT_UNEXPIRED, "certificate_end (mount=? AND not_after>?)"),
         ] {
             let plan = super::super::fixture::query_plan(&db, sql).join("\n");
             assert!(plan.contains(index), "{plan}");

@@ -147,7 +147,7 @@ mod tests {
         let opens = SealKey::in_device(FakeSealDevice::new(Ok(root::generate_root_key()), 1));
         let record = root::wrap_root(&opens, "one", &after, Time::UNIX_EPOCH, 1).await.unwrap();
         facts.push((root::SEAL_FACT.to_owned(), record));
-        (SealReopener::new(seal.source()), Arc::new(ring), facts)
+        (SealReopener::new(seal.origin()), Arc::new(ring), facts)
     }
 
     #[tokio::test]

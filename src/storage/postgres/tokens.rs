@@ -185,8 +185,8 @@ fn read_token(row: &Row) -> Result<TokenRow, PostgresError> {
     Ok(TokenRow {
         hash: read_hash(row.try_get(0)?)?,
         accessor_hash: read_hash(row.try_get(1)?)?,
-        parent: row.try_get::<_, Option<&[u8]>>(2)?.map(hash).transpose()?,
-        uses: row.try_get::<_, Option<i64>>(3)?.map(uses).transpose()?,
+        parent: row.try_get::<_, Option<&[u8]>>(2)?.map(read_hash).transpose()?,
+        uses: row.try_get::<_, Option<i64>>(3)?.map(read_uses).transpose()?,
         body: row.try_get(4)?,
         expires_at: row.try_get::<_, Option<i64>>(5)?.map(read_time).transpose()?,
         mount: row.try_get::<_, Option<i64>>(6)?.map(MountId),

@@ -291,14 +291,14 @@ mod tests {
         let path = dir.path().join("seal.key");
         let made = SealKey::create_file(&path).unwrap();
         let given = SealKey::random();
-        let sources = [made.source(), SealKey::from_file(&path).unwrap().source()];
+        let sources = [made.origin(), SealKey::from_file(&path).unwrap().origin()];
         std::fs::write(&path, [7; 32]).unwrap();
         for source in sources {
             assert!(bytes(&source.read().unwrap()) == [7; 32]);
         }
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(made.source().read().err().unwrap().kind(), Kind::Unavailable);
-        assert!(bytes(&given.source().read().unwrap()) == bytes(&given));
+        assert_eq!(made.origin().read().err().unwrap().kind(), Kind::Unavailable);
+        assert!(bytes(&given.origin().read().unwrap()) == bytes(&given));
     }
 
     #[test]

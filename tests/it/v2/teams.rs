@@ -417,7 +417,7 @@ async fn team_with_many_members_is_shown_up_to_a_limit(world: &World) {
     world.join(&team, "person-%").await;
     for path in [path.clone(), TEAMS.to_owned()] {
         let refused = owner.get(&format!("{path}?include=users")).await.assert_status(400);
-        assert!(refused.text.contains("more than 2000 people"), "{}", refused.text);
+        assert!(refused.text.contains("more than 2000 members"), "{}", refused.text);
     }
     assert_eq!(attribute(&owner.get(&path).await, "users-count"), 2_001);
 }
