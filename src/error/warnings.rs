@@ -1,6 +1,6 @@
 //! Warnings that accompany a successful response.
 
-/// Warnings in the order of their creation: texts for the caller, without secrets.
+/// A list of warnings in the order of their creation. Each is a text for the caller, without secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Warnings(Vec<String>);
 
