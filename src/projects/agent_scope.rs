@@ -23,18 +23,18 @@ pub struct AgentPoolScope {
     pub allowed_workspaces: Vec<String>,
 }
 
-/// A resource that uses or wants to use a pool, by external id.
+/// An organization, project or workspace that uses a pool or is about to use it, by external id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolUser<'u> {
     /// An organization, whose projects and workspaces inherit the pool.
     Organization,
     /// A project, whose workspaces inherit the pool. `None` while the project is being created.
     Project(Option<&'u str>),
-    /// A workspace and its project. The workspace is `None` while it is being created.
+    /// A workspace (`None` while it is being created) and its project.
     Workspace(Option<&'u str>, &'u str),
 }
 
-/// A pool with its scope, to check who may use it.
+/// A pool with its scope, to check whether a resource may use it.
 pub struct UsablePool {
     /// Row id.
     pub id: i64,
@@ -56,8 +56,8 @@ impl AgentPoolScope {
         }
     }
 
-    /// Returns the JSON text to store. The excluded list comes first: [`pattern_of_scope_with`] takes every id that
-    /// follows the name of an allowed list for an allowed id.
+    /// Returns the JSON text to store. The excluded list comes first, because [`pattern_of_scope_with`] matches any id
+    /// after the name of an allowed list.
     pub(super) fn text(&self) -> String {
         let Self { excluded_workspaces, allowed_projects, allowed_workspaces } = self;
         let excluded = json!(excluded_workspaces);
@@ -78,7 +78,8 @@ impl AgentPoolScope {
     }
 }
 
-/// Returns a LIKE pattern for the stored scopes that allow a resource. `list` is the name of the allowed list.
+/// Returns a LIKE pattern that matches the stored scopes which allow a resource. `list` is `allowed-projects` or
+/// `allowed-workspaces`.
 pub(super) fn pattern_of_scope_with(list: &str, ext_id: &str) -> String {
     format!(r#"%"{list}":[%"{ext_id}"%"#)
 }
@@ -138,14 +139,15 @@ impl UsablePool {
         Ok(tx.row(&format!("{SELECT_EXCLUDED_HEIR} AND {of_user} LIMIT 1"), &values).await?.is_some())
     }
 
-    /// `true` if the pool excludes a workspace, which then may not inherit the pool either.
+    /// `true` if the pool excludes the workspace. The workspace may then not even inherit the pool. A new workspace
+    /// (`None`) is never excluded.
     pub fn excludes(&self, workspace: Option<&str>) -> bool {
         workspace.is_some_and(|id| self.scope.excluded_workspaces.iter().any(|one| one == id))
     }
 }
 
-/// Returns a pool of an organization by external id. The row is locked in share mode, so its scope does not
-/// change before the end of the transaction.
+/// Returns a pool of an organization by external id. The row of the pool is locked in share mode, so that its scope
+/// does not change before the end of the transaction.
 ///
 /// # Errors
 /// Those of the store.
@@ -165,7 +167,7 @@ mod tests {
         ids.iter().map(|id| (*id).to_owned()).collect()
     }
 
-    /// A LIKE match that supports `%` only.
+    /// Matches `text` like SQL LIKE, but supports only the wildcard `%`.
     fn like(text: &str, pattern: &str) -> bool {
         let mut parts = pattern.split('%').filter(|part| !part.is_empty());
         parts.try_fold(text, |rest, part| rest.split_once(part).map(|(_, rest)| rest)).is_some()

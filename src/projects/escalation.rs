@@ -24,7 +24,7 @@ const MAX_COMPARED_GRANTS: i64 = 1000;
 /// Rejects an action of the member on a team that has a right which the member lacks.
 ///
 /// # Errors
-/// `Forbidden`.
+/// `Forbidden` when the team has such a right.
 pub async fn reject_stronger_team(tx: &mut Tx<'_>, member: &Member, team: &Team) -> WorkResult<()> {
     if find_covered_teams(tx, member, std::slice::from_ref(team)).await?.contains(&team.id) {
         return Ok(());
@@ -57,7 +57,7 @@ pub async fn find_covered_teams(tx: &mut Tx<'_>, member: &Member, teams: &[Team]
         given.push((team, project, is_default, parse_extent(&row.get::<String>()?, row.get()?)));
     }
     if given.len() as i64 > MAX_COMPARED_GRANTS {
-        // Too many grants to compare: these teams count as not covered.
+        // There are too many grants to compare, so these teams count as not covered.
         covered.retain(|team| !unknown.contains(team));
         return Ok(covered);
     }
@@ -83,7 +83,7 @@ pub async fn find_covered_teams(tx: &mut Tx<'_>, member: &Member, teams: &[Team]
     Ok(covered)
 }
 
-/// Returns the access of the member's teams to projects: the union for each project, by project row id.
+/// Returns the union of the access of the member's teams to each of these projects, by project row id.
 async fn load_member_extents(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -110,11 +110,11 @@ fn parse_extent(level: &str, custom: Option<String>) -> ProjectAccessExtent {
     ProjectAccessExtent::stored(level, custom.as_deref())
 }
 
-/// Rejects granting a team access to a project (`given`) that neither the member has nor the team has already
-/// (`before`).
+/// Rejects a grant of access to a project (`given`) that exceeds the union of the member's own access and the access
+/// that the team already has (`before`).
 ///
 /// # Errors
-/// `Forbidden`.
+/// `Forbidden` when `given` exceeds this union.
 pub async fn reject_excess_access(
     tx: &mut Tx<'_>,
     member: &Member,

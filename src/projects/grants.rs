@@ -1,4 +1,4 @@
-//! Rights on single projects that the member's teams were granted. The rights of all teams are united.
+//! Rights on single projects that the member's teams were granted. A member has the union of the rights of all teams.
 //!
 //! Lists load all grants ([`load_all`]) unless there are too many. Other requests load the grants on the projects that
 //! they need ([`load_for_projects`]).
@@ -13,14 +13,14 @@ use crate::sql::{SqlError, SqlValue};
 /// Maximum number of grants that [`load_all`] loads.
 const MAX_LOADED_GRANTS: usize = 10_000;
 
-/// Pairs of a project's row id and the rights on the project, sorted by row id, without duplicates.
+/// The granted rights by project: pairs of the project's row id and the rights, sorted by row id, without duplicates.
 #[derive(Debug, Default)]
 pub struct ProjectGrants(Vec<(i64, ProjectRights)>);
 
 impl ProjectGrants {
-    /// Creates the sorted form. The rights of several grants on one project are united.
+    /// Sorts the grants and replaces several grants on one project by the union of their rights.
     fn union(mut grants: Vec<(i64, ProjectRights)>) -> Self {
-        // The stable sort detects presorted runs; the grants of one team are sorted already.
+        // The grants of one team are already sorted, and the stable sort is fast on presorted runs.
         grants.sort_by_key(|(project, _)| *project);
         grants.dedup_by(|next, kept| {
             let same = next.0 == kept.0;
@@ -32,7 +32,7 @@ impl ProjectGrants {
         Self(grants)
     }
 
-    /// Adds one grant. Rights on a project that is already present are united.
+    /// Adds a grant. The rights on the project become the union of the present and the new rights.
     #[must_use]
     pub fn with_grant(mut self, project: i64, rights: ProjectRights) -> Self {
         self.0.push((project, rights));

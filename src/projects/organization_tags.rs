@@ -1,4 +1,4 @@
-//! The flat tags of all workspaces of an organization, without duplicates.
+//! The flat tags (tags without a value) of all workspaces of an organization, without duplicates.
 
 use super::member::Member;
 use super::page::{PageRequest, ResultPage, substring_pattern};
@@ -6,7 +6,7 @@ use super::rejection::WorkResult;
 use super::tx::Tx;
 use super::workspace;
 
-/// A flat tag.
+/// A flat tag (a tag without a value), with the number of its workspaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrganizationTag {
     /// The name.
@@ -15,10 +15,10 @@ pub struct OrganizationTag {
     pub workspaces: i64,
 }
 
-/// The filters of a list.
+/// The filters of a list of an organization's tags.
 #[derive(Clone, Debug, Default)]
 pub struct OrganizationTagFilter {
-    /// Part of the name, case-insensitive.
+    /// Text that the name of the tag must contain, case-insensitive.
     pub q: Option<String>,
     /// External id of a workspace. The tags of this workspace are excluded from the list.
     pub not_of: Option<String>,

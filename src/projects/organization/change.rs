@@ -10,7 +10,7 @@ use super::settings::OrganizationSettingsChange;
 use super::{Organization, load_by_row};
 use crate::sql::SqlValue;
 
-/// The attributes of a create or an update. Absent values stay as they are.
+/// The attributes of a request that creates or updates an organization. An update does not change absent attributes.
 pub struct OrganizationChange {
     name: Option<String>,
     email: Option<String>,
@@ -23,7 +23,8 @@ pub struct OrganizationChange {
 }
 
 impl OrganizationChange {
-    /// Reads and validates the attributes of an update of `stored`. `pool` is the relationship `default-agent-pool`.
+    /// Reads and validates the attributes of an update of `stored`, or of a create (`None`). `pool` is the id in the
+    /// relationship `default-agent-pool`.
     pub fn read(
         attributes: &mut AttributeReader<'_>,
         pool: AttributeValue<String>,
@@ -70,13 +71,13 @@ impl OrganizationChange {
         Self::read(attributes, pool, None)
     }
 
-    /// Returns name and email address of a create.
+    /// Returns the name and the email address; empty if the request does not set them.
     pub fn name_and_email(&self) -> (&str, &str) {
         (self.name.as_deref().unwrap_or_default(), self.email.as_deref().unwrap_or_default())
     }
 
-    /// Completes validation by looking up the agent pool in the organization with row id `id`. A create passes 0,
-    /// because the new organization has no pools.
+    /// Completes the validation: looks up the agent pool in the organization with row id `id`. A create passes 0,
+    /// because a new organization has no pools.
     ///
     /// # Errors
     /// `Invalid` with all faults.
@@ -116,7 +117,7 @@ impl OrganizationChange {
     }
 }
 
-/// A name has 3 to 40 letters, digits, `-` and `_`.
+/// Adds a fault unless the name consists of 3 to 40 letters, digits, `-` and `_`.
 fn check_name(attributes: &mut AttributeReader<'_>, name: &str) {
     let letters = name.chars().count();
     if letters == 0 {

@@ -4,22 +4,22 @@ use super::super::rights::{OrganizationFlag, OrganizationRights};
 use super::ProjectAccessLevel;
 use super::keys::{PROJECT_KEY_COUNT, ProjectAccessKey, ProjectKeyBlock, ProjectKeyRanks, keys_of};
 
-/// Index, in the extent, of the flag "sees the project and its workspaces".
+/// Index of the flag "sees the project and its workspaces" in a [`ProjectAccessExtent`].
 const READS_INDEX: usize = PROJECT_KEY_COUNT;
-/// Index, in the extent, of the flag "administers the workspaces". The levels `maintain` and `admin` imply it, and no
-/// access key sets it.
+/// Index of the flag "administers the workspaces" in a [`ProjectAccessExtent`]. The levels `maintain` and `admin` imply
+/// it, and no access key sets it.
 const ADMINISTERS_INDEX: usize = PROJECT_KEY_COUNT + 1;
 
-/// The rank of each access key (0 for the least access), followed by the two flags above. The union of the access of
-/// several teams is the maximum of each element.
+/// The extent of access to a project: the rank of each access key (0 for the least access), then two flags (sees the
+/// project, administers its workspaces). The union of several extents is the maximum of each element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProjectAccessExtent([u8; PROJECT_KEY_COUNT + 2]);
 
 impl ProjectAccessExtent {
-    /// No access.
+    /// No access to the project.
     pub const NONE: Self = Self([0; PROJECT_KEY_COUNT + 2]);
 
-    /// Returns the access of a team with this level and these values of the keys.
+    /// Returns the extent of a team's access with this level and these values of the access keys.
     pub fn of(level: ProjectAccessLevel, settings: &ProjectKeyRanks) -> Self {
         let mut extent = Self::NONE;
         extent.0[..PROJECT_KEY_COUNT].copy_from_slice(&settings.ranks());
@@ -29,13 +29,14 @@ impl ProjectAccessExtent {
         extent
     }
 
-    /// Reads stored access: the name of the level, and the stored keys if the level is `custom`.
+    /// Returns the extent of stored access: `level` is the name of the level, `custom` the stored keys if the level is
+    /// `custom`.
     pub fn stored(level: &str, custom: Option<&str>) -> Self {
         ProjectAccessLevel::of(level)
             .map_or(Self::NONE, |level| Self::of(level, &ProjectKeyRanks::stored(level, custom)))
     }
 
-    /// Returns the access to a project that organization-wide rights imply.
+    /// Returns the extent of the access to a project that organization-wide rights imply.
     pub fn of_organization(rights: OrganizationRights, is_default: bool) -> Self {
         let admin = Self::of(ProjectAccessLevel::Admin, &ProjectKeyRanks::of(ProjectAccessLevel::Admin));
         if rights.has(OrganizationFlag::ManageProjects) {
@@ -45,7 +46,8 @@ impl ProjectAccessExtent {
         let workspaces = |of: Self| keys_of(ProjectKeyBlock::Workspace).map(move |key| (key, of.0[key.index()]));
         if rights.manages_workspaces() {
             extent.0[ADMINISTERS_INDEX] = 1;
-            // Creating and moving workspaces are project rights, except for creation in the default project.
+            // Managing all workspaces does not include creating and moving them, except for creating them in the
+            // default project.
             for (key, rank) in
                 workspaces(admin).filter(|(key, _)| !matches!(key, ProjectAccessKey::Create | ProjectAccessKey::Move))
             {
@@ -66,7 +68,7 @@ impl ProjectAccessExtent {
         extent
     }
 
-    /// Returns the union of both.
+    /// Returns the union of two extents.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         for (own, other) in self.0.iter_mut().zip(other.0) {
@@ -75,7 +77,7 @@ impl ProjectAccessExtent {
         self
     }
 
-    /// `true` if `other` is not greater in any element.
+    /// `true` if no element of `other` is greater than the same element of this extent.
     pub fn covers(self, other: Self) -> bool {
         self.0.iter().zip(other.0).all(|(own, other)| *own >= other)
     }
