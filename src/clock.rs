@@ -3,7 +3,7 @@
 //! Everything that needs the time takes a [`Clock`]; tests use one that they move by hand.
 //!
 //! A clock may have a reference: the clock of a shared database. Expiry and dates are decided by the local clock, but
-//! only while it agrees with the reference ([`Clock::require_agreed`]). Between two comparisons with the database
+//! only while it agrees with the reference ([`Clock::require_synchronized`]). Between two comparisons with the database
 //! ([`Clock::set_reference`]), the monotonic clock extrapolates the reference, so the next check detects a step of the
 //! local clock.
 
@@ -84,7 +84,7 @@ impl Clock {
     ///
     /// # Errors
     /// `Unavailable` when the clock differs too much from its reference.
-    pub fn require_agreed(&self) -> Result<()> {
+    pub fn require_synchronized(&self) -> Result<()> {
         self.synchronized_now().map(drop)
     }
 
@@ -100,7 +100,7 @@ impl Clock {
     /// Returns the current time, for dating signed objects and removing expired ones.
     ///
     /// # Errors
-    /// As [`Clock::require_agreed`].
+    /// As [`Clock::require_synchronized`].
     pub fn synchronized_now(&self) -> Result<Time> {
         let now = self.now();
         self.is_near_reference(now).then_some(now).ok_or_else(clock_skew_error)

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn error_fits_in_six_words() {
+    fn error_size_is_at_most_six_machine_words() {
         assert!(size_of::<Error>() <= 6 * size_of::<usize>());
         assert_eq!(size_of::<Result<()>>(), size_of::<Error>());
     }

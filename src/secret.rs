@@ -141,7 +141,7 @@ impl PartlySecret {
         let from = self.len();
         self.push(&other.bytes);
         if !other.secret.is_empty() {
-            self.mark(from + other.secret.start..from + other.secret.end);
+            self.mark_secret(from + other.secret.start..from + other.secret.end);
         }
     }
 
@@ -151,10 +151,10 @@ impl PartlySecret {
         // write.
         let from = self.len();
         let before = self.secret.clone();
-        self.mark(from..usize::MAX);
+        self.mark_secret(from..usize::MAX);
         let written = write(self);
         self.secret = before;
-        self.mark(from..self.len());
+        self.mark_secret(from..self.len());
         written
     }
 
@@ -164,7 +164,7 @@ impl PartlySecret {
         std::mem::take(&mut self.bytes)
     }
 
-    fn mark(&mut self, part: Range<usize>) {
+    fn mark_secret(&mut self, part: Range<usize>) {
         self.secret = if self.secret.is_empty() {
             part
         } else {
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn partly_secret_is_wiped_on_drop_and_appended_whole() {
+    fn appended_partly_secret_keeps_its_secret_range() {
         let mut part = PartlySecret::default();
         part.push(b"a");
         part.push_secret(b"hunter2");

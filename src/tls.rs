@@ -76,7 +76,7 @@ impl NamedFile<'_> {
     /// # Errors
     /// `Invalid`, naming setting and file, when the chain or the key cannot be used, or the key does not match the
     /// first certificate; the errors of `read_key`.
-    pub(crate) fn with_key(
+    pub(crate) fn load_certified_key(
         self,
         key: NamedFile<'_>,
         read_key: impl FnOnce() -> Result<Secret>,
@@ -189,7 +189,7 @@ pub(crate) fn client_config(
 ///
 /// # Errors
 /// `NotValidYet` and `Expired`.
-pub(crate) fn check_period(not_before: i64, not_after: i64, now: UnixTime) -> Result<(), CertificateError> {
+pub(crate) fn check_validity_period(not_before: i64, not_after: i64, now: UnixTime) -> Result<(), CertificateError> {
     match i64::try_from(now.as_secs()).unwrap_or(i64::MAX) {
         now if now < not_before => Err(CertificateError::NotValidYet),
         now if now > not_after => Err(CertificateError::Expired),

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warnings_stay_in_their_order() {
+    fn warnings_keep_their_insertion_order() {
         let mut warnings = Warnings::from(vec!["a".to_owned()]);
         assert!(Warnings::default().is_empty() && !warnings.is_empty());
         warnings.add("c");

@@ -71,7 +71,7 @@ impl ClockSkew {
 
     /// Checks that this machine's clock may be used.
     pub(super) fn require_agreed(&self) -> Result<()> {
-        self.clock.require_agreed()
+        self.clock.require_synchronized()
     }
 
     pub(super) fn require_within_limit(&self) -> Result<()> {
@@ -123,14 +123,14 @@ mod tests {
         assert!(clock.is_synchronized(), "nothing is known of another one");
         let skew = ClockSkew::new(clock.clone(), SKEW_LIMIT);
         skew.measure(Duration::ZERO, now);
-        assert!(!skew.has_moved() && clock.require_agreed().is_ok());
+        assert!(!skew.has_moved() && clock.require_synchronized().is_ok());
         for step in [time::Duration::days(1), time::Duration::days(-400), time::Duration::days(4000)] {
             clock.set(now + step);
-            assert!(skew.has_moved() && clock.require_agreed().is_err(), "{step}");
+            assert!(skew.has_moved() && clock.require_synchronized().is_err(), "{step}");
             skew.measure(Duration::ZERO, now);
-            assert!(!skew.has_moved() && clock.require_agreed().is_err(), "{step}");
+            assert!(!skew.has_moved() && clock.require_synchronized().is_err(), "{step}");
             clock.set(now);
-            assert!(skew.has_moved() && clock.require_agreed().is_ok(), "{step}");
+            assert!(skew.has_moved() && clock.require_synchronized().is_ok(), "{step}");
             skew.measure(Duration::ZERO, now);
         }
     }

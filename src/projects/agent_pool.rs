@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::Value as Json;
 
-use super::agent_scope::{AgentPoolScope, pattern_of_scope_with};
+use super::agent_scope::{AgentPoolScope, pattern_of_scopes_allowing};
 use super::attributes::AttributeReader;
 use super::caller::ProjectsCaller;
 use super::grants;
@@ -30,7 +30,7 @@ const MAX_LISTED_WORKSPACES: i64 = 100;
 pub const MAX_SCOPE_LIST_ELEMENTS: usize = 1000;
 /// Maximum number of projects and workspaces in the scopes of all pools of one response. The limit bounds the work of
 /// checking whether the caller sees each of them.
-const MAX_NAMED_RESOURCES: usize = 20_000;
+const MAX_SCOPED_RESOURCES: usize = 20_000;
 
 /// An agent pool as stored.
 #[derive(Clone, Debug)]
@@ -233,7 +233,7 @@ impl ScopedResourceKind {
 ///
 /// # Errors
 /// `NotFound` when the member may not.
-pub fn may_manage(member: &Member) -> WorkResult<()> {
+pub fn require_may_manage(member: &Member) -> WorkResult<()> {
     ApiRejection::not_found_unless(member.rights.has(OrganizationFlag::ManageAgentPools))
 }
 
@@ -262,7 +262,7 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, fields: AgentPoolFields) -
 /// `Invalid` when the name is taken; `Conflict` when the new scope excludes a resource that uses the pool.
 pub async fn change(tx: &mut Tx<'_>, member: &Member, pool: &AgentPool, fields: AgentPoolFields) -> WorkResult<()> {
     if fields.organization_scoped != pool.organization_scoped || fields.scope != pool.scope {
-        reject_scope_excluding_users(tx, member, pool, &fields).await?;
+        reject_scope_excluding_dependents(tx, member, pool, &fields).await?;
     }
     let update = "UPDATE agent_pools SET name = $1, name_lc = $2, organization_scoped = $3, scope = $4 WHERE id = $5";
     let values: [SqlValue; 5] = [
@@ -278,7 +278,7 @@ pub async fn change(tx: &mut Tx<'_>, member: &Member, pool: &AgentPool, fields: 
 
 /// Rejects a new scope that excludes a project or workspace which uses the pool. The caller has locked the pool, so no
 /// other resource can start to use it meanwhile.
-async fn reject_scope_excluding_users(
+async fn reject_scope_excluding_dependents(
     tx: &mut Tx<'_>,
     member: &Member,
     pool: &AgentPool,
@@ -339,7 +339,7 @@ pub async fn find_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str
     let (row, org_id): (i64, i64) = (found.get()?, found.get()?);
     let member = member::find_by_organization_row(tx, caller, org_id).await?;
     if tx.locks_lookups() {
-        may_manage(&member)?;
+        require_may_manage(&member)?;
         tx.row("SELECT id FROM agent_pools WHERE id = $1 FOR UPDATE", &[row.into()]).await?;
     }
     let pool = load_by_row(tx, &member, row).await?;
@@ -371,16 +371,16 @@ fn read_pool(row: &mut SqlRow) -> WorkResult<AgentPool> {
 /// only existing resources that the member sees.
 ///
 /// # Errors
-/// `Malformed` when the scopes of several pools contain more than `MAX_NAMED_RESOURCES` resources in total.
+/// `Malformed` when the scopes of several pools contain more than `MAX_SCOPED_RESOURCES` resources in total.
 async fn load_by_rows(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> WorkResult<Vec<AgentPool>> {
     if rows.is_empty() {
         return Ok(Vec::new());
     }
-    if rows.len() > 1 && count_named_resources(tx, &rows).await? > MAX_NAMED_RESOURCES {
+    if rows.len() > 1 && count_scoped_resources(tx, &rows).await? > MAX_SCOPED_RESOURCES {
         let named = "workspaces and projects in total; use a smaller page";
         return Err(ApiRejection::parameter(
             "page[size]",
-            format!("the scopes of the pools name more than {MAX_NAMED_RESOURCES} {named}"),
+            format!("the scopes of the pools name more than {MAX_SCOPED_RESOURCES} {named}"),
         )
         .into());
     }
@@ -403,7 +403,7 @@ async fn load_by_rows(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> WorkR
 
 /// Counts the resources in the scopes of pools. The SQL counts the quotation marks in the stored JSON: two for each id,
 /// and two for the name of each of the three lists.
-async fn count_named_resources(tx: &mut Tx<'_>, rows: &[i64]) -> WorkResult<usize> {
+async fn count_scoped_resources(tx: &mut Tx<'_>, rows: &[i64]) -> WorkResult<usize> {
     let sql = r#"SELECT CAST(sum(length(scope) - length(replace(scope, '"', ''))) AS bigint) FROM agent_pools
         WHERE id = ANY($1)"#;
     let quotes: Option<i64> = tx.one(sql, &[rows.to_vec().into()]).await?.get()?;
@@ -460,25 +460,25 @@ pub enum AgentPoolOrder {
     /// By creation time.
     Age {
         /// `true` for newest first.
-        backwards: bool,
+        descending: bool,
     },
     /// By name.
     Name {
         /// `true` for descending.
-        backwards: bool,
+        descending: bool,
     },
 }
 
 impl Default for AgentPoolOrder {
     fn default() -> Self {
-        Self::Age { backwards: true }
+        Self::Age { descending: true }
     }
 }
 
 /// Returns a page of the organization's pools.
 ///
 /// # Errors
-/// `Malformed` when the scopes of several pools of the page contain more than [`MAX_NAMED_RESOURCES`] resources in
+/// `Malformed` when the scopes of several pools of the page contain more than [`MAX_SCOPED_RESOURCES`] resources in
 /// total.
 pub async fn list(
     tx: &mut Tx<'_>,
@@ -503,14 +503,14 @@ pub async fn list(
             .next()
         {
             Some(ext_id) => {
-                filter.and("(a.organization_scoped OR a.scope LIKE {})", pattern_of_scope_with(list, ext_id))
+                filter.and("(a.organization_scoped OR a.scope LIKE {})", pattern_of_scopes_allowing(list, ext_id))
             }
             None => filter.and_sql("a.organization_scoped"),
         }
     }
     let order = match wanted.order {
-        AgentPoolOrder::Age { backwards } => ListOrder { column: "a.id", descending: backwards },
-        AgentPoolOrder::Name { backwards } => ListOrder { column: "a.name_lc", descending: backwards },
+        AgentPoolOrder::Age { descending } => ListOrder { column: "a.id", descending },
+        AgentPoolOrder::Name { descending } => ListOrder { column: "a.name_lc", descending },
     };
     const POOLS: ListSource = ListSource { id: "a.id", from: "agent_pools a" };
     let (rows, matching) = page::find_ids_and_count(tx, POOLS, filter, order, page).await?;

@@ -56,8 +56,8 @@ impl AgentPoolScope {
         }
     }
 
-    /// Returns the JSON text to store. The excluded list comes first, because [`pattern_of_scope_with`] matches any id
-    /// after the name of an allowed list.
+    /// Returns the JSON text to store. The excluded list comes first, because [`pattern_of_scopes_allowing`] matches
+    /// any id after the name of an allowed list.
     pub(super) fn text(&self) -> String {
         let Self { excluded_workspaces, allowed_projects, allowed_workspaces } = self;
         let excluded = json!(excluded_workspaces);
@@ -80,7 +80,7 @@ impl AgentPoolScope {
 
 /// Returns a LIKE pattern that matches the stored scopes which allow a resource. `list` is `allowed-projects` or
 /// `allowed-workspaces`.
-pub(super) fn pattern_of_scope_with(list: &str, ext_id: &str) -> String {
+pub(super) fn pattern_of_scopes_allowing(list: &str, ext_id: &str) -> String {
     format!(r#"%"{list}":[%"{ext_id}"%"#)
 }
 
@@ -124,7 +124,8 @@ impl UsablePool {
         org_id: i64,
         user: PoolUser<'_>,
     ) -> WorkResult<bool> {
-        const SELECT_EXCLUDED_HEIR: &str = "SELECT 1 FROM workspaces w JOIN projects p ON p.id = w.project_id
+        const SELECT_EXCLUDED_INHERITING_WORKSPACE: &str =
+            "SELECT 1 FROM workspaces w JOIN projects p ON p.id = w.project_id
             WHERE w.ext_id = ANY($1) AND w.org_id = $2 AND w.execution_mode IS NULL";
         let mut values: Vec<SqlValue> = vec![self.scope.excluded_workspaces.clone().into(), org_id.into()];
         let of_user = match user {
@@ -136,7 +137,7 @@ impl UsablePool {
                 "p.ext_id = $3"
             }
         };
-        Ok(tx.row(&format!("{SELECT_EXCLUDED_HEIR} AND {of_user} LIMIT 1"), &values).await?.is_some())
+        Ok(tx.row(&format!("{SELECT_EXCLUDED_INHERITING_WORKSPACE} AND {of_user} LIMIT 1"), &values).await?.is_some())
     }
 
     /// `true` if the pool excludes the workspace. The workspace may then not even inherit the pool. A new workspace
@@ -184,10 +185,10 @@ mod tests {
         assert_eq!(AgentPoolScope::parse(&text), scope);
         assert_eq!(AgentPoolScope::parse("{}"), AgentPoolScope::default());
         assert!(
-            like(&text, &pattern_of_scope_with("allowed-workspaces", "ws-2"))
-                && like(&text, &pattern_of_scope_with("allowed-projects", "prj-1"))
+            like(&text, &pattern_of_scopes_allowing("allowed-workspaces", "ws-2"))
+                && like(&text, &pattern_of_scopes_allowing("allowed-projects", "prj-1"))
         );
-        assert!(!like(&text, &pattern_of_scope_with("allowed-workspaces", "ws-out")));
+        assert!(!like(&text, &pattern_of_scopes_allowing("allowed-workspaces", "ws-out")));
     }
 
     #[test]

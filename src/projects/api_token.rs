@@ -307,7 +307,7 @@ pub struct TeamTokenFilter {
     /// Text that the name of the team must contain, case-insensitive.
     pub q: Option<String>,
     /// Expiry conditions, of which a token must meet at least one. An empty list selects all tokens.
-    pub ends: Vec<ApiTokenExpiry>,
+    pub expiries: Vec<ApiTokenExpiry>,
 }
 
 /// A filter by the expiry of a token, relative to now.
@@ -372,9 +372,10 @@ pub async fn list_team_tokens(
     if let Some(q) = &wanted.q {
         filter.and(r"t.name_lc LIKE {} ESCAPE '\'", substring_pattern(q));
     }
-    if !wanted.ends.is_empty() {
-        let ends: Vec<String> = wanted.ends.iter().map(|end| end.condition(&mut filter, tx.now)).collect();
-        filter.and_sql(&format!("({})", ends.join(" OR ")));
+    if !wanted.expiries.is_empty() {
+        let conditions: Vec<String> =
+            wanted.expiries.iter().map(|expiry| expiry.condition(&mut filter, tx.now)).collect();
+        filter.and_sql(&format!("({})", conditions.join(" OR ")));
     }
     let (ids, matching) = page::find_ids_and_count(tx, TOKENS, filter, ORDER, page).await?;
     let sql = format!("SELECT {TOKEN_COLUMNS} WHERE t.id = ANY($1)");

@@ -76,7 +76,7 @@ pub async fn find_covered_teams(tx: &mut Tx<'_>, member: &Member, teams: &[Team]
     let held = load_member_extents(tx, member, given.iter().map(|(_, project, ..)| *project).collect()).await?;
     for (team, project, is_default, extent) in given {
         let everywhere = ProjectAccessExtent::of_organization(member.rights, is_default);
-        if !held.get(&project).copied().unwrap_or(ProjectAccessExtent::NONE).and(everywhere).covers(extent) {
+        if !held.get(&project).copied().unwrap_or(ProjectAccessExtent::NONE).union(everywhere).covers(extent) {
             covered.remove(&team);
         }
     }
@@ -101,13 +101,13 @@ async fn load_member_extents(
         let project: i64 = row.get()?;
         let extent = parse_extent(&row.get::<String>()?, row.get()?);
         let sum = held.entry(project).or_insert(ProjectAccessExtent::NONE);
-        *sum = sum.and(extent);
+        *sum = sum.union(extent);
     }
     Ok(held)
 }
 
 fn parse_extent(level: &str, custom: Option<String>) -> ProjectAccessExtent {
-    ProjectAccessExtent::stored(level, custom.as_deref())
+    ProjectAccessExtent::from_stored(level, custom.as_deref())
 }
 
 /// Rejects a grant of access to a project (`given`) that exceeds the union of the member's own access and the access
@@ -130,7 +130,7 @@ pub async fn reject_excess_access(
         .remove(&project.id)
         .unwrap_or(ProjectAccessExtent::NONE);
     let everywhere = ProjectAccessExtent::of_organization(member.rights, project.is_default);
-    if held.and(everywhere).and(before).covers(given) {
+    if held.union(everywhere).union(before).covers(given) {
         return Ok(());
     }
     Err(ApiRejection::forbidden(GRANT_EXCEEDS_OWN_RIGHTS).into())

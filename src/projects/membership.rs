@@ -85,15 +85,15 @@ async fn load_by_rows(
     tx: &mut Tx<'_>,
     member: &Member,
     ids: &[i64],
-    by: Option<&'static str>,
+    parameter: Option<&'static str>,
 ) -> WorkResult<Vec<Membership>> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
     let mut found = load_without_teams(tx, ids).await?;
-    let Some(by) = by else { return Ok(found) };
+    let Some(parameter) = parameter else { return Ok(found) };
     let users = found.iter().map(|membership| membership.user.id).collect();
-    let mut teams = load_visible_teams(tx, member, users, by).await?;
+    let mut teams = load_visible_teams(tx, member, users, parameter).await?;
     for membership in &mut found {
         membership.teams = teams.remove(&membership.user.id).unwrap_or_default();
     }
@@ -115,7 +115,7 @@ async fn load_visible_teams(
     tx: &mut Tx<'_>,
     member: &Member,
     users: Vec<i64>,
-    by: &'static str,
+    parameter: &'static str,
 ) -> WorkResult<HashMap<i64, Vec<(i64, String)>>> {
     let max = if users.len() > 1 { MAX_TEAM_MEMBERSHIPS } else { i32::MAX as usize };
     let mut filter = ListCondition::new("t.org_id = {}", member.organization.id);
@@ -132,7 +132,7 @@ async fn load_visible_teams(
     let rows = tx.rows(&sql, &filter.values).await?;
     if rows.len() > max {
         let detail = format!("the members are in more than {max} teams in total; use a smaller page");
-        return Err(ApiRejection::parameter(by, detail).into());
+        return Err(ApiRejection::parameter(parameter, detail).into());
     }
     let mut teams: HashMap<i64, Vec<_>> = HashMap::new();
     for mut row in rows {
@@ -288,7 +288,7 @@ pub async fn find_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str
 ///
 /// # Errors
 /// `NotFound` when the member may not.
-pub fn may_manage(member: &Member) -> WorkResult<()> {
+pub fn require_may_manage(member: &Member) -> WorkResult<()> {
     ApiRejection::not_found_unless(member.is_owner || member.rights.has(OrganizationFlag::ManageMembership))
 }
 
@@ -306,7 +306,7 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, email: &str, teams: &[Stri
     let values: [SqlValue; 5] =
         [id::new("ou").into(), member.organization.id.into(), user.into(), status.name().into(), tx.now.into()];
     let row: i64 = tx.one(insert, &values).await?.get()?;
-    members::add_to_all(tx, &teams, user).await?;
+    members::add_to_teams(tx, &teams, user).await?;
     load_by_row(tx, member, row).await
 }
 
@@ -366,5 +366,5 @@ pub async fn delete(
     // If a concurrent request deleted the row, the user stays in the teams: the user may have become a member again,
     // with a new row.
     ApiRejection::not_found_unless(gone > 0)?;
-    members::remove_everywhere(tx, member.organization.id, user).await
+    members::remove_from_all_teams(tx, member.organization.id, user).await
 }

@@ -21,7 +21,7 @@ pub struct OrganizationTagFilter {
     /// Text that the name of the tag must contain, case-insensitive.
     pub q: Option<String>,
     /// External id of a workspace. The tags of this workspace are excluded from the list.
-    pub not_of: Option<String>,
+    pub excluded_workspace: Option<String>,
 }
 
 /// Returns a page of the tags of the workspaces that the member sees, sorted by name.
@@ -37,7 +37,7 @@ pub async fn list(
     const FROM: &str = "tag_bindings b JOIN workspaces w ON w.id = b.workspace_id";
     let Some(seen) = workspace::select_visible(tx, member).await? else { return Ok(ResultPage::none()) };
     let mut filter = seen.filter;
-    if let Some(excluded) = &wanted.not_of {
+    if let Some(excluded) = &wanted.excluded_workspace {
         // A workspace hidden from the caller excludes nothing: otherwise the list would reveal its tags.
         let mut visible = filter.clone();
         visible.and("w.ext_id = {}", &excluded[..]);

@@ -253,7 +253,12 @@ async fn load_with_grants(
 /// # Errors
 /// `Invalid` when the project contains workspaces, or `Forbidden` if the member may not delete them; `Conflict` for the
 /// default project; `NotFound` when the project was deleted concurrently.
-pub async fn delete(tx: &mut Tx<'_>, member: &Member, project: &Project, may_empty: bool) -> WorkResult<()> {
+pub async fn delete(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    project: &Project,
+    may_delete_workspaces: bool,
+) -> WorkResult<()> {
     let (row, org_id): (SqlValue, SqlValue) = (project.id.into(), member.organization.id.into());
     // The update locks the organization before the project, the order that all sessions use.
     let count = "UPDATE organizations SET project_count = project_count - 1 WHERE id = $1";
@@ -264,12 +269,12 @@ pub async fn delete(tx: &mut Tx<'_>, member: &Member, project: &Project, may_emp
     if project.is_default {
         return Err(ApiRejection::conflict("the default project of an organization cannot be deleted").into());
     }
-    if workspaces > 0 && !may_empty {
+    if workspaces > 0 && !may_delete_workspaces {
         return Err(ApiRejection::forbidden("not authorized to perform a force delete on the project").into());
     }
     if workspaces > 0 {
         let detail = format!("the project holds workspaces ({workspaces}); move or delete them first");
-        return Err(ApiRejection::state(detail).into());
+        return Err(ApiRejection::invalid_state(detail).into());
     }
     if teams <= MAX_ROWS_PER_SESSION {
         tx.execute("DELETE FROM projects WHERE id = $1", &[row]).await?;

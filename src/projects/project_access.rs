@@ -38,10 +38,10 @@ impl ProjectAccessLevel {
 
     /// Returns the name, as stored and in JSON.
     pub fn name(self) -> &'static str {
-        PROJECT_LEVELS[self.column()].0
+        PROJECT_LEVELS[self.index()].0
     }
 
-    fn column(self) -> usize {
+    fn index(self) -> usize {
         PROJECT_LEVELS.iter().position(|(_, level)| *level == self).unwrap_or_default()
     }
 }

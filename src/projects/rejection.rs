@@ -38,7 +38,7 @@ impl Fault {
     }
 
     /// Creates a fault of the request as a whole, without a position.
-    pub fn whole(detail: impl Into<Cow<'static, str>>) -> Self {
+    pub fn without_source(detail: impl Into<Cow<'static, str>>) -> Self {
         Self { title: None, detail: detail.into(), source: None }
     }
 
@@ -102,7 +102,7 @@ pub struct ApiRejection {
 impl ApiRejection {
     /// Creates a rejection with one fault.
     pub fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self::of(kind, vec![Fault::whole(detail)])
+        Self::of(kind, vec![Fault::without_source(detail)])
     }
 
     /// Creates a rejection with these faults.
@@ -146,8 +146,8 @@ impl ApiRejection {
 
     /// The rejection, as an invalid attribute without a position, of a request that conflicts with the state of a
     /// resource. Known clients print the text of this form.
-    pub fn state(detail: impl Into<Cow<'static, str>>) -> Self {
-        Self::of(Kind::Invalid, vec![Fault { title: Some("invalid attribute"), ..Fault::whole(detail) }])
+    pub fn invalid_state(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::of(Kind::Invalid, vec![Fault { title: Some("invalid attribute"), ..Fault::without_source(detail) }])
     }
 
     /// The rejection of one invalid attribute. `name` is the attribute name of the request, such as `agent-pool-id`.

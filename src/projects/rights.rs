@@ -51,7 +51,7 @@ impl ProjectRights {
     }
 
     /// Returns the union of two sets of rights. Unlike the operator `|`, it can be used in constants.
-    pub const fn and(self, other: Self) -> Self {
+    pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 }
@@ -227,7 +227,7 @@ impl OrganizationRights {
     /// Returns the additional rights on the default project that these organization-wide rights imply.
     pub fn on_default_project(self) -> ProjectRights {
         if self.manages_workspaces() {
-            ProjectRights::READ.and(ProjectRights::CREATE_WORKSPACE)
+            ProjectRights::READ.union(ProjectRights::CREATE_WORKSPACE)
         } else {
             ProjectRights::NONE
         }
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn each_returns_single_rights() {
-        let each: Vec<_> = ProjectRights::READ.and(ProjectRights::MOVE_WORKSPACE).each().collect();
+        let each: Vec<_> = ProjectRights::READ.union(ProjectRights::MOVE_WORKSPACE).each().collect();
         assert_eq!(each, [ProjectRights::READ, ProjectRights::MOVE_WORKSPACE]);
         assert_eq!((ProjectRights::ALL.each().count(), ProjectRights::NONE.each().count()), (6, 0));
     }

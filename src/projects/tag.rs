@@ -341,12 +341,12 @@ pub fn narrow_projects(filter: &mut ListCondition, tagged: &[TagFilter]) {
 }
 
 /// The numbers of terms to which [`pad_terms`] pads.
-const TERM_COUNTS: [usize; 7] = [0, 1, 2, 4, 8, 20, 40];
+const PADDED_TERM_COUNTS: [usize; 7] = [0, 1, 2, 4, 8, 20, 40];
 
-/// Pads the terms of a condition to the next number in [`TERM_COUNTS`] by repeating the last one. Stores cache prepared
-/// statements by their SQL text, so padding keeps the number of distinct texts small.
+/// Pads the terms of a condition to the next number in [`PADDED_TERM_COUNTS`] by repeating the last one. Stores cache
+/// prepared statements by their SQL text, so padding keeps the number of distinct texts small.
 fn pad_terms<T>(terms: &[T]) -> impl Iterator<Item = &T> {
-    let max = TERM_COUNTS.into_iter().find(|max| *max >= terms.len()).unwrap_or(terms.len());
+    let max = PADDED_TERM_COUNTS.into_iter().find(|max| *max >= terms.len()).unwrap_or(terms.len());
     terms.iter().chain(std::iter::repeat(terms.last()).flatten()).take(max)
 }
 

@@ -30,7 +30,7 @@ const MAX_SSO_ID_CHARS: usize = 256;
 
 /// The members of the organization to whom a team is visible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Visibility {
+pub enum TeamVisibility {
     /// The team's members, owners, and holders of `access-secret-teams`.
     #[default]
     Secret,
@@ -38,7 +38,7 @@ pub enum Visibility {
     Organization,
 }
 
-impl Visibility {
+impl TeamVisibility {
     fn of(word: &str) -> Option<Self> {
         [Self::Secret, Self::Organization].into_iter().find(|one| one.name() == word)
     }
@@ -66,7 +66,7 @@ pub struct Team {
     /// `true` for the owners team of the organization.
     pub is_owners: bool,
     /// The members of the organization to whom the team is visible.
-    pub visibility: Visibility,
+    pub visibility: TeamVisibility,
     /// The organization-wide rights that the team grants its members.
     pub access: OrganizationRights,
     /// The description.
@@ -91,7 +91,7 @@ impl Team {
             org_id: row.get()?,
             name: row.get()?,
             is_owners: row.get()?,
-            visibility: Visibility::of(&row.get::<String>()?).unwrap_or_default(),
+            visibility: TeamVisibility::of(&row.get::<String>()?).unwrap_or_default(),
             access: OrganizationRights::from_bits(row.get()?),
             description: row.get()?,
             sso_team_id: row.get()?,
@@ -107,7 +107,7 @@ fn sees_all(member: &Member) -> bool {
 
 /// `true` if the member sees the team.
 pub fn sees(member: &Member, team: &Team) -> bool {
-    sees_all(member) || team.visibility == Visibility::Organization || member.teams.contains(&team.id)
+    sees_all(member) || team.visibility == TeamVisibility::Organization || member.teams.contains(&team.id)
 }
 
 /// `true` if the team with this row id is in the member's organization and visible to the member.
@@ -267,7 +267,7 @@ pub(super) fn restrict_to_visible(member: &Member, filter: &mut ListCondition) {
 /// The attributes of a request that creates or updates a team. An update does not change absent attributes.
 pub struct TeamChange {
     name: Option<String>,
-    visibility: Option<Visibility>,
+    visibility: Option<TeamVisibility>,
     flags: OrganizationFlagChanges,
     description: AttributeValue<String>,
     sso_team_id: AttributeValue<String>,
@@ -284,7 +284,7 @@ impl TeamChange {
             AttributeValue::Absent => {}
         }
         let word = attributes.text("visibility").value();
-        let visibility = word.as_deref().and_then(Visibility::of);
+        let visibility = word.as_deref().and_then(TeamVisibility::of);
         if word.is_some() && visibility.is_none() {
             attributes.fault("visibility", "Visibility must be secret or organization");
         }

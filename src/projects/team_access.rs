@@ -51,7 +51,7 @@ impl ProjectAccess {
         let project = row.get()?;
         let (access, custom): (String, Option<String>) = (row.get()?, row.get()?);
         let level = ProjectAccessLevel::of(&access).unwrap_or(ProjectAccessLevel::Read);
-        let settings = ProjectKeyRanks::stored(level, custom.as_deref());
+        let settings = ProjectKeyRanks::from_stored(level, custom.as_deref());
         Ok(Self { id, ext_id, team_id, team, project, level, settings })
     }
 }
@@ -102,7 +102,8 @@ async fn sees_all(tx: &mut Tx<'_>, member: &Member, project: &Project) -> WorkRe
         WHERE project_id = $1 AND access = 'custom' AND team_id = ANY($2)";
     for mut row in tx.rows(sql, &[project.id.into(), member.teams.clone().into()]).await? {
         let custom: Option<String> = row.get()?;
-        if ProjectKeyRanks::stored(ProjectAccessLevel::Custom, custom.as_deref()).allows(ProjectPermission::READ_TEAMS)
+        if ProjectKeyRanks::from_stored(ProjectAccessLevel::Custom, custom.as_deref())
+            .allows(ProjectPermission::READ_TEAMS)
         {
             return Ok(true);
         }
@@ -223,7 +224,7 @@ pub async fn update(
     let (word, custom): (String, Option<String>) = (row.get()?, row.get()?);
     let before = ProjectAccessLevel::of(&word).unwrap_or(ProjectAccessLevel::Read);
     let level = change.level.unwrap_or(before);
-    let stored = ProjectKeyRanks::stored(before, custom.as_deref());
+    let stored = ProjectKeyRanks::from_stored(before, custom.as_deref());
     let so_far = ProjectAccessExtent::of(before, &stored);
     let base = if level == before { stored.clone() } else { ProjectKeyRanks::of(level) };
     let settings = change.named.apply_to(level, base, Some(&stored))?;

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn chosen_token_text_is_accepted() {
+    fn predefined_token_text_is_accepted() {
         let text = "x.pjv1.a text that a user chose";
         let token = from_text(text).unwrap();
         let (lookup, hash) = split(text).unwrap();

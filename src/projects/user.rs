@@ -178,7 +178,7 @@ pub async fn bootstrap(tx: &mut Tx<'_>, username: &str, email: &str, token: &New
         let rule = "Username must be 1 to 60 letters, numbers, -, _, . and @";
         return Err(ApiRejection::attribute("username", rule).into());
     }
-    if !is_address(email) {
+    if !is_email_address(email) {
         return Err(ApiRejection::attribute("email", "Email must be an address, such as ada@example.test").into());
     }
     if tx.row("SELECT 1 FROM users LIMIT 1", &[]).await?.is_some() {
@@ -239,7 +239,7 @@ pub async fn store_token(
 
 /// `true` if the text has the form of an email address: `local@domain`, without white space, at most 254 bytes, and
 /// without a dot at either end of the domain.
-pub fn is_address(text: &str) -> bool {
+pub fn is_email_address(text: &str) -> bool {
     let Some((name, domain)) = text.rsplit_once('@') else { return false };
     let plain = |part: &str| !part.is_empty() && !part.contains(|c: char| c.is_whitespace() || c.is_control());
     plain(name) && plain(domain) && text.len() <= 254 && !domain.starts_with('.') && !domain.ends_with('.')

@@ -49,7 +49,7 @@ impl WorkspaceAccess {
         let workspace = row.get()?;
         let level = WorkspaceAccessLevel::of(&row.get::<String>()?).unwrap_or(WorkspaceAccessLevel::Read);
         let custom: Option<String> = row.get()?;
-        let settings = WorkspaceKeyRanks::stored(level, custom.as_deref());
+        let settings = WorkspaceKeyRanks::from_stored(level, custom.as_deref());
         Ok(Self { id, ext_id, team_id, team, workspace, level, settings })
     }
 }

@@ -40,10 +40,10 @@ impl WorkspaceAccessLevel {
 
     /// Returns the name, as stored and in JSON.
     pub fn name(self) -> &'static str {
-        WORKSPACE_LEVELS[self.column()].0
+        WORKSPACE_LEVELS[self.index()].0
     }
 
-    fn column(self) -> usize {
+    fn index(self) -> usize {
         WORKSPACE_LEVELS.iter().position(|(_, level)| *level == self).unwrap_or_default()
     }
 }
@@ -120,12 +120,12 @@ impl WorkspaceKeyRanks {
     /// Returns the ranks that a level implies; for the custom level, the ranks before any key is set.
     pub fn of(level: WorkspaceAccessLevel) -> Self {
         let rank =
-            |definition: &WorkspaceKeyDefinition| definition.1.rank(definition.2[level.column()]).unwrap_or_default();
+            |definition: &WorkspaceKeyDefinition| definition.1.rank(definition.2[level.index()]).unwrap_or_default();
         Self(std::array::from_fn(|index| rank(&WORKSPACE_KEYS[index])))
     }
 
     /// Reads ranks from stored keys. An absent key has the rank that the level implies.
-    pub fn stored(level: WorkspaceAccessLevel, custom: Option<&str>) -> Self {
+    pub fn from_stored(level: WorkspaceAccessLevel, custom: Option<&str>) -> Self {
         let mut settings = Self::of(level);
         let Some(Ok(stored)) = custom.map(serde_json::from_str::<Value>) else { return settings };
         for (definition, rank) in WORKSPACE_KEYS.iter().zip(&mut settings.0) {
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workspace_key_values_belong_to_their_key() {
+    fn workspace_levels_imply_only_valid_key_values() {
         for WorkspaceKeyDefinition(name, words, levels) in &WORKSPACE_KEYS {
             assert!(levels.iter().all(|word| words.0.contains(word)), "{name}");
         }
@@ -251,7 +251,7 @@ mod tests {
         let settings = named.apply_to(custom, WorkspaceKeyRanks::of(custom), None).ok().unwrap();
         assert!(settings.allows(WorkspacePermission::PLAN) && !settings.allows(WorkspacePermission::APPLY));
         assert!(settings.allows(WorkspacePermission::LOCK) && !settings.allows(WorkspacePermission::READ_VARIABLES));
-        assert_eq!(WorkspaceKeyRanks::stored(custom, settings.to_store(custom).as_deref()), settings);
+        assert_eq!(WorkspaceKeyRanks::from_stored(custom, settings.to_store(custom).as_deref()), settings);
         let read = WorkspaceAccessLevel::Read;
         assert!(named.apply_to(read, WorkspaceKeyRanks::of(read), None).is_err());
         assert!(

@@ -221,7 +221,7 @@ impl TidyRun {
     /// Commits the renewal of the lease, followed by `writes`, in one unit, and counts removed rows. Ends the run if it
     /// was cancelled.
     async fn step(&mut self, writes: impl Fn() -> Vec<PkiWrite>) -> TidyStepResult<RemovalResult> {
-        self.authority.deps().clock.require_agreed()?;
+        self.authority.deps().clock.require_synchronized()?;
         for _ in 0..MAX_BUSY_ATTEMPTS {
             let unit = std::iter::once(self.renew_lease(Some(RUN_LEASE_DURATION))).chain(writes()).collect();
             match self.authority.deps().store.commit(unit).await {

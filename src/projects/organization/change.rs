@@ -5,7 +5,7 @@ use super::super::attributes::{AttributeReader, AttributeValue};
 use super::super::mode::{self, CurrentModes, ExecutionMode, ModeColumns, ORGANIZATION_LEVEL};
 use super::super::rejection::WorkResult;
 use super::super::tx::Tx;
-use super::super::user::is_address;
+use super::super::user::is_email_address;
 use super::settings::OrganizationSettingsChange;
 use super::{Organization, load_by_row};
 use crate::sql::SqlValue;
@@ -40,7 +40,9 @@ impl OrganizationChange {
         match &email {
             AttributeValue::Null => attributes.fault("email", "Email can't be blank"),
             AttributeValue::Value(text) if text.is_empty() => attributes.fault("email", "Email can't be blank"),
-            AttributeValue::Value(text) if !is_address(text) => attributes.fault("email", "Email must be an address"),
+            AttributeValue::Value(text) if !is_email_address(text) => {
+                attributes.fault("email", "Email must be an address")
+            }
             AttributeValue::Value(_) | AttributeValue::Absent => {}
         }
         let mode_before = stored.map(|stored| &stored.mode);
@@ -81,7 +83,12 @@ impl OrganizationChange {
     ///
     /// # Errors
     /// `Invalid` with all faults.
-    pub async fn checked(mut self, tx: &mut Tx<'_>, id: i64, mut attributes: AttributeReader<'_>) -> WorkResult<Self> {
+    pub async fn validate_pool(
+        mut self,
+        tx: &mut Tx<'_>,
+        id: i64,
+        mut attributes: AttributeReader<'_>,
+    ) -> WorkResult<Self> {
         let mode = std::mem::replace(&mut self.mode, mode::ModeChange::Unchanged);
         self.columns = mode
             .columns(tx, id, &ORGANIZATION_LEVEL, &mut attributes, (PoolUser::Organization, self.mode_before.as_ref()))

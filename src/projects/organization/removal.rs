@@ -15,7 +15,7 @@ const MAX_ROWS_PER_STEP: i64 = 100;
 /// and the column that references the row of the owned table.
 struct OwnedTable {
     table: &'static str,
-    parts: &'static [(&'static str, &'static str, &'static str)],
+    dependents: &'static [(&'static str, &'static str, &'static str)],
 }
 
 /// The owned tables in order of deletion: rows are deleted before the rows that they reference. Teams with their tokens
@@ -23,7 +23,7 @@ struct OwnedTable {
 const OWNED_TABLES: &[OwnedTable] = &[
     OwnedTable {
         table: "teams",
-        parts: &[
+        dependents: &[
             ("team_memberships", "team_id, user_id", "team_id"),
             ("api_tokens", "id", "team_id"),
             ("team_workspace_access", "id", "team_id"),
@@ -31,14 +31,14 @@ const OWNED_TABLES: &[OwnedTable] = &[
     },
     OwnedTable {
         table: "workspaces",
-        parts: &[("team_workspace_access", "id", "workspace_id"), ("tag_bindings", "id", "workspace_id")],
+        dependents: &[("team_workspace_access", "id", "workspace_id"), ("tag_bindings", "id", "workspace_id")],
     },
     OwnedTable {
         table: "projects",
-        parts: &[("team_project_access", "id", "project_id"), ("tag_bindings", "id", "project_id")],
+        dependents: &[("team_project_access", "id", "project_id"), ("tag_bindings", "id", "project_id")],
     },
-    OwnedTable { table: "agent_pools", parts: &[] },
-    OwnedTable { table: "organization_memberships", parts: &[] },
+    OwnedTable { table: "agent_pools", dependents: &[] },
+    OwnedTable { table: "organization_memberships", dependents: &[] },
 ];
 
 /// Moves a row, such as a team, to a new organization that is created as ended. The row becomes invisible, and a later
@@ -77,7 +77,7 @@ pub async fn remove_next(tx: &mut Tx<'_>) -> WorkResult<bool> {
 /// # Errors
 /// Those of the store.
 pub async fn remove_some_rows(tx: &mut Tx<'_>, id: i64) -> WorkResult<bool> {
-    for OwnedTable { table, parts } in OWNED_TABLES {
+    for OwnedTable { table, dependents } in OWNED_TABLES {
         let some = format!("SELECT id FROM {table} WHERE org_id = $1 LIMIT $2");
         let rows: Vec<i64> = tx.column(&some, &[id.into(), MAX_ROWS_PER_STEP.into()]).await?;
         if rows.is_empty() {
@@ -86,9 +86,9 @@ pub async fn remove_some_rows(tx: &mut Tx<'_>, id: i64) -> WorkResult<bool> {
         if *table == "teams" && remove_project_access(tx, id, &rows).await? {
             return Ok(true);
         }
-        for (part, key, owner) in *parts {
+        for (dependent, key, owner) in *dependents {
             let owned = format!("{owner} = ANY($1)");
-            if tx.remove_some((part, key), &owned, &[rows.clone().into()]).await?.1 {
+            if tx.remove_some((dependent, key), &owned, &[rows.clone().into()]).await?.1 {
                 return Ok(true);
             }
         }

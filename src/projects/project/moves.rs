@@ -80,7 +80,7 @@ async fn reject_unusable_pools(
         return Ok(());
     }
     let detail = format!("workspaces that may not use their agent pool in the project: {}", refused.join(", "));
-    Err(ApiRejection::state(detail).into())
+    Err(ApiRejection::invalid_state(detail).into())
 }
 
 struct MovedWorkspace {

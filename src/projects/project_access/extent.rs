@@ -31,9 +31,9 @@ impl ProjectAccessExtent {
 
     /// Returns the extent of stored access: `level` is the name of the level, `custom` the stored keys if the level is
     /// `custom`.
-    pub fn stored(level: &str, custom: Option<&str>) -> Self {
+    pub fn from_stored(level: &str, custom: Option<&str>) -> Self {
         ProjectAccessLevel::of(level)
-            .map_or(Self::NONE, |level| Self::of(level, &ProjectKeyRanks::stored(level, custom)))
+            .map_or(Self::NONE, |level| Self::of(level, &ProjectKeyRanks::from_stored(level, custom)))
     }
 
     /// Returns the extent of the access to a project that organization-wide rights imply.
@@ -70,7 +70,7 @@ impl ProjectAccessExtent {
 
     /// Returns the union of two extents.
     #[must_use]
-    pub fn and(mut self, other: Self) -> Self {
+    pub fn union(mut self, other: Self) -> Self {
         for (own, other) in self.0.iter_mut().zip(other.0) {
             *own = (*own).max(other);
         }
@@ -102,16 +102,19 @@ mod tests {
         for (n, higher) in LEVELS[..4].iter().enumerate() {
             for (m, lower) in LEVELS[..4].iter().enumerate() {
                 assert_eq!(
-                    ProjectAccessExtent::stored(higher, None).covers(ProjectAccessExtent::stored(lower, None)),
+                    ProjectAccessExtent::from_stored(higher, None)
+                        .covers(ProjectAccessExtent::from_stored(lower, None)),
                     m <= n,
                     "{higher} {lower}"
                 );
             }
-            assert!(!ProjectAccessExtent::NONE.covers(ProjectAccessExtent::stored(higher, None)));
-            assert!(ProjectAccessExtent::stored(higher, None).covers(ProjectAccessExtent::stored("custom", None)));
+            assert!(!ProjectAccessExtent::NONE.covers(ProjectAccessExtent::from_stored(higher, None)));
+            assert!(
+                ProjectAccessExtent::from_stored(higher, None).covers(ProjectAccessExtent::from_stored("custom", None))
+            );
         }
         assert!(
-            !ProjectAccessExtent::NONE.covers(ProjectAccessExtent::stored("custom", None)),
+            !ProjectAccessExtent::NONE.covers(ProjectAccessExtent::from_stored("custom", None)),
             "without access the project is hidden"
         );
     }
@@ -124,13 +127,14 @@ mod tests {
                 "variables": "write", "create": true, "locking": true, "delete": true, "move": true,
                 "run-tasks": true, "policy-overrides": true },
         });
-        let all = ProjectAccessExtent::stored("custom", Some(&keys.to_string()));
+        let all = ProjectAccessExtent::from_stored("custom", Some(&keys.to_string()));
         assert!(
-            !all.covers(ProjectAccessExtent::stored("maintain", None))
-                && ProjectAccessExtent::stored("admin", None).covers(all)
+            !all.covers(ProjectAccessExtent::from_stored("maintain", None))
+                && ProjectAccessExtent::from_stored("admin", None).covers(all)
         );
         assert!(
-            all.and(ProjectAccessExtent::stored("maintain", None)).covers(ProjectAccessExtent::stored("admin", None)),
+            all.union(ProjectAccessExtent::from_stored("maintain", None))
+                .covers(ProjectAccessExtent::from_stored("admin", None)),
             "custom keys and a level add up"
         );
     }
@@ -140,24 +144,28 @@ mod tests {
         let on = |flags: &[OrganizationFlag], is_default| {
             ProjectAccessExtent::of_organization(organization(flags), is_default)
         };
-        let admin = ProjectAccessExtent::stored("admin", None);
-        let read = ProjectAccessExtent::stored("read", None);
+        let admin = ProjectAccessExtent::from_stored("admin", None);
+        let read = ProjectAccessExtent::from_stored("read", None);
         assert!(on(&[OrganizationFlag::ManageProjects], false).covers(admin));
         assert_eq!(on(&[OrganizationFlag::ManageTeams], true), ProjectAccessExtent::NONE);
         let manages = on(&[OrganizationFlag::ManageWorkspaces], false);
         assert!(
-            !manages.covers(ProjectAccessExtent::stored("custom", None))
+            !manages.covers(ProjectAccessExtent::from_stored("custom", None))
                 && manages.covers(on(&[OrganizationFlag::ReadWorkspaces], false))
         );
         let creates =
-            ProjectAccessExtent::stored("custom", Some(r#"{"workspace-access":{"create":true,"runs":"apply"}}"#));
-        let moves = ProjectAccessExtent::stored("custom", Some(r#"{"workspace-access":{"move":true}}"#));
+            ProjectAccessExtent::from_stored("custom", Some(r#"{"workspace-access":{"create":true,"runs":"apply"}}"#));
+        let moves = ProjectAccessExtent::from_stored("custom", Some(r#"{"workspace-access":{"move":true}}"#));
         let on_default = on(&[OrganizationFlag::ManageWorkspaces], true);
         assert!(on_default.covers(creates) && !on_default.covers(moves) && !on_default.covers(admin));
-        assert!(!on(&[OrganizationFlag::ReadWorkspaces], true).covers(ProjectAccessExtent::stored("custom", None)));
+        assert!(
+            !on(&[OrganizationFlag::ReadWorkspaces], true).covers(ProjectAccessExtent::from_stored("custom", None))
+        );
         let reads = on(&[OrganizationFlag::ReadProjects], false);
         assert!(
-            reads.covers(ProjectAccessExtent::stored("custom", None)) && !reads.covers(creates) && !reads.covers(read)
+            reads.covers(ProjectAccessExtent::from_stored("custom", None))
+                && !reads.covers(creates)
+                && !reads.covers(read)
         );
     }
 
@@ -181,10 +189,10 @@ mod tests {
         /// Covered access grants no right, on the project or its workspaces, beyond those of the covering access.
         #[test]
         fn covered_project_access_grants_no_further_right(own in any_access(), other in any_access()) {
-            let extent = |(level, keys): &(&str, Option<String>)| ProjectAccessExtent::stored(level, keys.as_deref());
+            let extent = |(level, keys): &(&str, Option<String>)| ProjectAccessExtent::from_stored(level, keys.as_deref());
             if extent(&own).covers(extent(&other)) {
                 let project = |(level, keys): &(&str, Option<String>)| -> ProjectRights {
-                    ProjectKeyRanks::stored(ProjectAccessLevel::of(level).unwrap(), keys.as_deref()).rights()
+                    ProjectKeyRanks::from_stored(ProjectAccessLevel::of(level).unwrap(), keys.as_deref()).rights()
                 };
                 let workspace = |(level, keys): &(&str, Option<String>)| WorkspaceRights::of_level(level, keys.as_deref());
                 prop_assert!(project(&own).has(project(&other)));

@@ -69,7 +69,7 @@ const FLAG: ValueScale = ValueScale::FLAG;
 
 const PROJECT_KEYS: [ProjectKeyDefinition; PROJECT_KEY_COUNT] = {
     use ProjectKeyBlock::{Project, Workspace};
-    const THREE: ValueScale = ValueScale(&["none", "read", "write"]);
+    const NONE_READ_WRITE: ValueScale = ValueScale(&["none", "read", "write"]);
     const STATES: ValueScale = ValueScale(&["none", "read-outputs", "read", "write"]);
     [
         ProjectKeyDefinition(
@@ -90,7 +90,7 @@ const PROJECT_KEYS: [ProjectKeyDefinition; PROJECT_KEY_COUNT] = {
             ProjectAccessKey::VariableSets,
             Project,
             "variable-sets",
-            THREE,
+            NONE_READ_WRITE,
             ["read", "read", "write", "write", "none"],
         ),
         ProjectKeyDefinition(
@@ -118,7 +118,7 @@ const PROJECT_KEYS: [ProjectKeyDefinition; PROJECT_KEY_COUNT] = {
             ProjectAccessKey::Variables,
             Workspace,
             "variables",
-            THREE,
+            NONE_READ_WRITE,
             ["read", "write", "write", "write", "none"],
         ),
         ProjectKeyDefinition(
@@ -188,7 +188,7 @@ impl ProjectAccessKey {
 
 impl ProjectKeyDefinition {
     fn rank_at(&self, level: ProjectAccessLevel) -> u8 {
-        self.3.rank(self.4[level.column()]).unwrap_or_default()
+        self.3.rank(self.4[level.index()]).unwrap_or_default()
     }
 }
 
@@ -246,7 +246,7 @@ impl ProjectKeyRanks {
     }
 
     /// Reads ranks from stored keys. An absent key has the rank that the level implies.
-    pub fn stored(level: ProjectAccessLevel, custom: Option<&str>) -> Self {
+    pub fn from_stored(level: ProjectAccessLevel, custom: Option<&str>) -> Self {
         let mut settings = Self::of(level);
         let Some(Ok(stored)) = custom.map(serde_json::from_str::<Value>) else { return settings };
         for (definition, rank) in PROJECT_KEYS.iter().zip(&mut settings.0) {
@@ -367,11 +367,11 @@ mod tests {
     proptest! {
         /// For any value that is stored or in a request, each access key gets one of its valid values.
         #[test]
-        fn access_keys_have_only_their_values(key in 0..PROJECT_KEY_COUNT, word in "[a-z-]{0,12}", flag: Option<bool>) {
+        fn access_keys_accept_only_valid_values(key in 0..PROJECT_KEY_COUNT, word in "[a-z-]{0,12}", flag: Option<bool>) {
             let ProjectKeyDefinition(_, block, name, words, _) = &PROJECT_KEYS[key];
             let value = flag.map_or_else(|| Value::from(word), Value::from);
             let body = json!({ block.name(): { *name: value } });
-            let stored = ProjectKeyRanks::stored(ProjectAccessLevel::Custom, Some(&body.to_string()));
+            let stored = ProjectKeyRanks::from_stored(ProjectAccessLevel::Custom, Some(&body.to_string()));
             prop_assert!(usize::from(stored.ranks()[key]) < words.0.len());
             let mut attributes = AttributeReader::new(body.as_object().unwrap());
             let named = RequestedProjectKeys::read(&mut attributes);
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn project_key_values_belong_to_their_key() {
+    fn project_levels_imply_only_valid_key_values() {
         for (index, ProjectKeyDefinition(key, block, name, words, levels)) in PROJECT_KEYS.iter().enumerate() {
             assert!(levels.iter().all(|word| words.0.contains(word)), "{block:?} {name}");
             assert_eq!(key.index(), index, "{block:?} {name}");
@@ -445,7 +445,7 @@ mod tests {
             .unwrap();
         assert_eq!(settings.rights(), ProjectRights::READ | ProjectRights::UPDATE | ProjectRights::MOVE_WORKSPACE);
         assert_eq!(
-            ProjectKeyRanks::stored(
+            ProjectKeyRanks::from_stored(
                 ProjectAccessLevel::Custom,
                 settings.to_store(ProjectAccessLevel::Custom).as_deref()
             ),

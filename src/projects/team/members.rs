@@ -98,7 +98,7 @@ pub async fn add(tx: &mut Tx<'_>, team: i64, users: &[i64]) -> WorkResult<()> {
 ///
 /// # Errors
 /// Those of the store.
-pub async fn add_to_all(tx: &mut Tx<'_>, teams: &[i64], user: i64) -> WorkResult<()> {
+pub async fn add_to_teams(tx: &mut Tx<'_>, teams: &[i64], user: i64) -> WorkResult<()> {
     lock_teams(tx, teams).await?;
     let join = "INSERT INTO team_memberships (team_id, user_id) SELECT id, $1 FROM teams WHERE id = ANY($2)
         ON CONFLICT DO NOTHING RETURNING team_id";
@@ -115,14 +115,14 @@ pub async fn remove(tx: &mut Tx<'_>, team: &Team, users: &[i64]) -> WorkResult<(
     tx.lock_row("teams", team.id).await?;
     let leave = "DELETE FROM team_memberships WHERE team_id = $1 AND user_id = ANY($2)";
     let left = tx.execute(leave, &[team.id.into(), users.to_vec().into()]).await? as i64;
-    subtract_from_count(tx, team.id, left).await
+    subtract_from_user_count(tx, team.id, left).await
 }
 
 /// Removes a user from all teams of an organization.
 ///
 /// # Errors
 /// As [`remove`].
-pub async fn remove_everywhere(tx: &mut Tx<'_>, org_id: i64, user: i64) -> WorkResult<()> {
+pub async fn remove_from_all_teams(tx: &mut Tx<'_>, org_id: i64, user: i64) -> WorkResult<()> {
     let sql = "SELECT t.id FROM team_memberships m JOIN teams t ON t.id = m.team_id AND t.org_id = m.org_id
         WHERE m.user_id = $1 AND m.org_id = $2";
     let teams: Vec<i64> = tx.column(sql, &[user.into(), org_id.into()]).await?;
@@ -144,7 +144,7 @@ async fn lock_teams(tx: &mut Tx<'_>, teams: &[i64]) -> WorkResult<()> {
     Ok(())
 }
 
-async fn subtract_from_count(tx: &mut Tx<'_>, team: i64, left: i64) -> WorkResult<()> {
+async fn subtract_from_user_count(tx: &mut Tx<'_>, team: i64, left: i64) -> WorkResult<()> {
     let sql = "UPDATE teams SET user_count = user_count - $1 WHERE id = $2 RETURNING user_count, is_owners";
     let mut row = tx.one(sql, &[left.into(), team.into()]).await?;
     let (users, is_owners): (i64, bool) = (row.get()?, row.get()?);

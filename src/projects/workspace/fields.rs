@@ -52,7 +52,7 @@ impl WorkspaceFields {
         let (inherits_auto_destroy, own_auto_destroy) = read_auto_destroy(attributes, of);
         let auto_destroy_at = attributes.time("auto-destroy-at");
         let version = settings::read_version(attributes);
-        let settings = stored.map(|stored| stored.settings.clone()).unwrap_or_default().changed(attributes);
+        let settings = stored.map(|stored| stored.settings.clone()).unwrap_or_default().with_changes(attributes);
         let own = stored.and_then(|stored| stored.own_mode.as_ref());
         let before = CurrentModes { own, effective: stored.map(|stored| stored.mode(member)) };
         let change = mode::read_change(attributes, &mode::WORKSPACE_LEVEL, pool, before);

@@ -26,7 +26,7 @@ pub struct WorkspaceFilter {
     /// External ids of projects: a workspace must be in one of them. An empty list selects all projects.
     pub projects: Vec<String>,
     /// `true` to sort by name in descending order.
-    pub backwards: bool,
+    pub descending: bool,
 }
 
 const WORKSPACES: ListSource = ListSource { id: "w.id", from: "workspaces w" };
@@ -70,7 +70,7 @@ pub async fn list(
             page::count(tx, WORKSPACES, &filter).await?
         }
     };
-    let order = ListOrder { column: "w.name_lc", descending: wanted.backwards };
+    let order = ListOrder { column: "w.name_lc", descending: wanted.descending };
     let rows = page::find_ids(tx, WORKSPACES, filter, order, page, matching).await?;
     Ok(ResultPage { items: load_by_rows(tx, member, &rows).await?, matching })
 }

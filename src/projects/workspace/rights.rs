@@ -59,7 +59,7 @@ impl WorkspaceRights {
     /// name of the level, `custom` the stored access keys.
     pub fn of_level(level: &str, custom: Option<&str>) -> Self {
         let Some(level) = ProjectAccessLevel::of(level) else { return Self::NONE };
-        let keys = ProjectKeyRanks::stored(level, custom);
+        let keys = ProjectKeyRanks::from_stored(level, custom);
         let mut rights = Self::READ;
         for (granted, right) in [
             (matches!(level, ProjectAccessLevel::Maintain | ProjectAccessLevel::Admin), Self::ADMIN),
@@ -109,7 +109,7 @@ impl WorkspaceRights {
     /// Like [`WorkspaceRights::of_access`], for the stored name of the level and the stored access keys.
     fn of_stored_access(level: &str, custom: Option<&str>) -> Self {
         let level = WorkspaceAccessLevel::of(level);
-        level.map_or(Self::NONE, |level| Self::of_access(level, &WorkspaceKeyRanks::stored(level, custom)))
+        level.map_or(Self::NONE, |level| Self::of_access(level, &WorkspaceKeyRanks::from_stored(level, custom)))
     }
 }
 

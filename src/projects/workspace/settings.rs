@@ -57,7 +57,7 @@ impl WorkspaceSettingValues {
     }
 
     /// Returns all settings, with the value that is set or the default.
-    pub fn all(&self) -> Map<String, Value> {
+    pub fn with_defaults(&self) -> Map<String, Value> {
         let default_value = |setting_type: &WorkspaceSettingType| match setting_type {
             WorkspaceSettingType::Flag(flag) => json!(flag),
             WorkspaceSettingType::Text(text) => json!(text),
@@ -69,7 +69,7 @@ impl WorkspaceSettingValues {
 
     /// Applies the attributes of a request and returns the new settings. Null resets a setting to its default. Setting
     /// trigger prefixes clears trigger patterns and vice versa; a request must not set both.
-    pub fn changed(&self, attributes: &mut AttributeReader<'_>) -> Self {
+    pub fn with_changes(&self, attributes: &mut AttributeReader<'_>) -> Self {
         let mut settings = self.0.clone();
         let mut filled = Vec::new();
         for (name, setting_type) in WORKSPACE_SETTINGS {
@@ -195,21 +195,21 @@ mod tests {
     fn workspace_settings_override_the_defaults() {
         let body = json!({ "auto-apply": true, "trigger-prefixes": ["/a"], "source-name": null });
         let mut attributes = AttributeReader::new(body.as_object().unwrap());
-        let settings = WorkspaceSettingValues::default().changed(&mut attributes);
+        let settings = WorkspaceSettingValues::default().with_changes(&mut attributes);
         assert!(attributes.has_no_faults());
         let stored = WorkspaceSettingValues::parse(&settings.text());
         assert_eq!(stored, settings);
-        let all = stored.all();
+        let all = stored.with_defaults();
         assert_eq!((all.len(), &all["auto-apply"], &all["queue-all-runs"]), (15, &json!(true), &json!(false)));
         let body = json!({ "trigger-patterns": ["b"], "auto-apply": null });
         let mut attributes = AttributeReader::new(body.as_object().unwrap());
-        let changed = stored.changed(&mut attributes).all();
+        let changed = stored.with_changes(&mut attributes).with_defaults();
         assert!(attributes.has_no_faults());
         let now = (&changed["auto-apply"], &changed[TRIGGER_PATTERNS], &changed[TRIGGER_PREFIXES]);
         assert_eq!(now, (&json!(false), &json!(["b"]), &json!([])), "patterns take the place of prefixes");
         let body = json!({ "trigger-patterns": ["b"], "trigger-prefixes": ["/a"] });
         let mut attributes = AttributeReader::new(body.as_object().unwrap());
-        stored.changed(&mut attributes);
+        stored.with_changes(&mut attributes);
         assert!(!attributes.has_no_faults(), "patterns and prefixes are exclusive");
     }
 
@@ -217,7 +217,7 @@ mod tests {
     fn state_is_shared_with_the_organization_or_the_project() {
         let changed = |stored: &WorkspaceSettingValues, body: Value| {
             let mut attributes = AttributeReader::new(body.as_object().unwrap());
-            let settings = stored.changed(&mut attributes);
+            let settings = stored.with_changes(&mut attributes);
             attributes.finish().map(|()| settings).map_err(drop)
         };
         let project = changed(
@@ -225,7 +225,7 @@ mod tests {
             json!({ PROJECT_REMOTE_STATE: true, GLOBAL_REMOTE_STATE: false }),
         )
         .unwrap();
-        assert_eq!(project.all()[PROJECT_REMOTE_STATE], json!(true));
+        assert_eq!(project.with_defaults()[PROJECT_REMOTE_STATE], json!(true));
         assert!(changed(&project, json!({ GLOBAL_REMOTE_STATE: true })).is_err());
         assert!(changed(&project, json!({ GLOBAL_REMOTE_STATE: true, PROJECT_REMOTE_STATE: false })).is_ok());
     }
@@ -235,7 +235,7 @@ mod tests {
         let faults = |texts: Vec<String>| {
             let body = json!({ "trigger-patterns": texts });
             let mut attributes = AttributeReader::new(body.as_object().unwrap());
-            WorkspaceSettingValues::default().changed(&mut attributes);
+            WorkspaceSettingValues::default().with_changes(&mut attributes);
             attributes.finish().is_err()
         };
         assert!(!faults(vec!["ü".repeat(4096); 16]) && !faults(vec!["ü".repeat(256); 256]));
@@ -245,7 +245,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn three_part_version_is_accepted(numbers in prop::collection::vec(0_u32..1000, 1..=3), operator in "(|~>|>=|<) ?") {
+        fn version_of_up_to_three_numbers_is_accepted(numbers in prop::collection::vec(0_u32..1000, 1..=3), operator in "(|~>|>=|<) ?") {
             let version = numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(".");
             let constraint = format!("{operator}{version}");
             prop_assert!(is_constraint(&constraint));

@@ -155,7 +155,7 @@ async fn list_of_all_teams(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(
                 format!("{EXPIRY_STATUS_FILTER} must be a comma-separated list of {words}"),
             )
         };
-        wanted.ends.push(ApiTokenExpiry::of(&word).ok_or_else(unknown)?);
+        wanted.expiries.push(ApiTokenExpiry::of(&word).ok_or_else(unknown)?);
     }
     let listed = api_token::list_team_tokens(tx, &member, &wanted, list_request.page).await?;
     Ok((list_request, listed))
