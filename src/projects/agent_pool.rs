@@ -1,8 +1,8 @@
 //! Agent pools. A workspace with the execution mode `agent` refers to a pool. Signet only stores pools; no agents
 //! connect.
 //!
-//! A pool is usable within its scope only ([`agent_scope`](super::agent_scope)). Its scope cannot be changed to exclude
-//! a project or workspace that uses the pool.
+//! Only resources in the scope of a pool may use the pool ([`agent_scope`](super::agent_scope)). The scope cannot be
+//! changed to exclude a project or workspace that uses the pool.
 
 use std::collections::{HashMap, HashSet};
 
@@ -24,9 +24,9 @@ use crate::sql::{SqlRow, SqlValue};
 
 /// Maximum length of the name of a pool, in characters.
 const MAX_POOL_NAME_CHARS: usize = 90;
-/// Maximum number of workspaces that the JSON of one pool lists, and that one response includes in full.
+/// Maximum number of workspace ids in the JSON of one pool, and of workspaces that one response includes in full.
 const MAX_LISTED_WORKSPACES: i64 = 100;
-/// Maximum number of elements of an `allowed-` or `excluded-` list, including those that the caller cannot see.
+/// Maximum number of elements of an `allowed-` or `excluded-` list, including elements that the caller does not see.
 pub const MAX_SCOPE_LIST_ELEMENTS: usize = 1000;
 /// Maximum number of projects and workspaces in the scopes of all pools of one response. The limit bounds the work of
 /// checking whether the caller sees each of them.
@@ -332,7 +332,7 @@ pub async fn delete(tx: &mut Tx<'_>, row: i64) -> WorkResult<()> {
 /// until the end of the session if [`Tx::lock_lookups`] was called.
 ///
 /// # Errors
-/// `NotFound` when it is absent or the caller is not a member.
+/// `NotFound` when the pool is absent or the caller is not a member.
 pub async fn find_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str) -> WorkResult<(Member, AgentPool)> {
     let found = tx.row("SELECT id, org_id FROM agent_pools WHERE ext_id = $1", &[ext_id.into()]).await?;
     let mut found = found.ok_or_else(ApiRejection::not_found)?;

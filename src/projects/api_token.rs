@@ -16,7 +16,7 @@ use crate::clock::Time;
 use crate::secret::Secret;
 use crate::sql::{SqlRow, SqlValue};
 
-/// Maximum length of a description, in characters.
+/// Maximum length of the description of a token, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 256;
 
 /// The owner of a token, by row id.
@@ -149,7 +149,7 @@ pub async fn hide_creators(tx: &mut Tx<'_>, member: &Member, tokens: &mut [ApiTo
     Ok(())
 }
 
-/// Creates a token. Returns the stored token and its secret text.
+/// Creates a token and returns the stored token and the secret text.
 ///
 /// # Errors
 /// `Invalid` when another token of the team has the same description.
@@ -261,7 +261,7 @@ async fn find_where(tx: &mut Tx<'_>, condition: &str, values: &[SqlValue]) -> Wo
 /// Returns a token that the caller may manage, locked until the end of the session if [`Tx::lock_lookups`] was called.
 ///
 /// # Errors
-/// `NotFound` when it is absent or the caller may not manage it.
+/// `NotFound` when the token is absent or the caller may not manage the token.
 pub async fn find_manageable(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str) -> WorkResult<ApiToken> {
     let token = find_where(tx, "t.ext_id = $1", &[ext_id.into()]).await?.ok_or_else(ApiRejection::not_found)?;
     let mut team_member = None;
@@ -324,7 +324,7 @@ pub enum ApiTokenExpiry {
 }
 
 impl ApiTokenExpiry {
-    /// Parses a condition of the filter parameter, such as `expiring_in_7_days`. `None` if it is unknown.
+    /// Parses a condition of the filter parameter, such as `expiring_in_7_days`. `None` if the word is unknown.
     pub fn of(word: &str) -> Option<Self> {
         Some(match word {
             "active" => Self::Active,
@@ -387,7 +387,7 @@ pub async fn list_team_tokens(
 /// Revokes a token.
 ///
 /// # Errors
-/// `NotFound` when it was deleted concurrently.
+/// `NotFound` when the token was deleted concurrently.
 pub async fn delete(tx: &mut Tx<'_>, token: &ApiToken) -> WorkResult<()> {
     ApiRejection::not_found_unless(delete_row(tx, token).await?)
 }
@@ -395,7 +395,7 @@ pub async fn delete(tx: &mut Tx<'_>, token: &ApiToken) -> WorkResult<()> {
 /// Revokes these team tokens of the member's organization, all of them or none.
 ///
 /// # Errors
-/// `NotFound` when a token is absent, belongs to no team of the organization, or is not manageable by the caller.
+/// `NotFound` when a token is absent, belongs to no team of the organization, or the caller may not manage the token.
 pub async fn delete_team_tokens(
     tx: &mut Tx<'_>,
     caller: &ProjectsCaller,

@@ -45,7 +45,7 @@ impl<T> AttributeValue<T> {
     }
 }
 
-/// The attributes of one request, with the faults found so far.
+/// A reader of the attributes of one request, with the faults that it has found so far.
 pub struct AttributeReader<'a> {
     members: &'a Map<String, Value>,
     faults: Faults,

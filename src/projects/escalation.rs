@@ -1,7 +1,7 @@
 //! Prevents privilege escalation through teams.
 //!
-//! A member who creates a team's tokens, changes its members or grants it access could act as the team. A member may
-//! therefore do so only if the member has all rights that the team has or gets: in the organization
+//! A member who creates tokens of a team, changes its members or grants it access could use the rights of the team. A
+//! member may therefore do so only with all rights that the team has or gets: in the organization
 //! ([`team::access`](super::team::access)), on projects and on workspaces. Owners have all rights. Revoking access
 //! needs no such rights.
 

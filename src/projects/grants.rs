@@ -51,10 +51,10 @@ impl ProjectGrants {
     }
 }
 
-/// Returns an SQL condition on `team_project_access a`: its project exists in the organization whose row id is
-/// parameter `org`. A deleted project belongs to an ended (deleted) organization until its rows are removed. The
-/// project of each grant is looked up only while an ended organization exists, because the lookups cost many times as
-/// much as reading the grants.
+/// Returns an SQL condition on `team_project_access a`: the project of the grant exists in the organization whose row
+/// id is the parameter `org`. A deleted project belongs to an ended (deleted) organization until its rows are removed.
+/// The condition looks up projects only while an ended organization exists, because the lookups cost many times as much
+/// as reading the grants.
 pub(super) fn on_existing_project(org: &str) -> String {
     format!(
         "(NOT EXISTS (SELECT 1 FROM organizations WHERE ended_at IS NOT NULL)
@@ -70,8 +70,8 @@ pub async fn load_all(tx: &mut Tx<'_>, member: &Member) -> WorkResult<Option<Pro
     if member.teams.is_empty() {
         return Ok(Some(ProjectGrants::default()));
     }
-    // The grants are aggregated into one text, because transferring a row per grant takes longer than finding the rows.
-    // They are ordered like the index, so that the planner uses the index.
+    // The query aggregates the grants into one text, because transferring a row per grant takes longer than finding the
+    // rows. It orders the grants like the index, so that the planner uses the index.
     let sql = format!(
         "SELECT string_agg(project_id || ' ' || perm_bits, ',') FROM
         (SELECT a.project_id, a.perm_bits FROM team_project_access a WHERE a.team_id = ANY($1) AND {}

@@ -1,6 +1,6 @@
 //! Membership: the rights of a caller in an organization, which are the union of the rights of the caller's teams.
 //!
-//! To callers who are not members, an organization looks as if it did not exist.
+//! Callers who are not members get the same response as if the organization did not exist.
 
 use super::caller::{ProjectsCaller, TokenSubject};
 use super::organization::{ORGANIZATION_NOT_ENDED, Organization};
@@ -51,7 +51,7 @@ impl Member {
     }
 }
 
-/// Returns the caller's membership in an organization, found by its name in any case.
+/// Returns the caller's membership in the organization with this name, case-insensitive.
 ///
 /// # Errors
 /// `NotFound` when the organization is absent or the caller is not a member. `Unauthenticated` for a user token if the
@@ -176,7 +176,7 @@ pub async fn list(
             *id,
         ),
         TokenSubject::Team { org_id, .. } => ListCondition::new("o.id = {}", *org_id),
-        TokenSubject::Organization { audit: true, .. } => return Ok(ResultPage::none()),
+        TokenSubject::Organization { audit: true, .. } => return Ok(ResultPage::empty()),
         TokenSubject::Organization { id, .. } => ListCondition::new("o.id = {}", *id),
     };
     filter.and_sql(ORGANIZATION_NOT_ENDED);

@@ -38,7 +38,7 @@ impl MembershipStatus {
     }
 }
 
-/// A membership as stored, with those teams of the user that the caller sees.
+/// A membership as stored, with the teams of the user that the caller sees.
 #[derive(Clone, Debug)]
 pub struct Membership {
     /// Row id.
@@ -225,7 +225,7 @@ pub async fn list_own(
     const WITH_ORGANIZATION: ListSource =
         ListSource { id: "m.id", from: "organization_memberships m JOIN organizations o ON o.id = m.org_id" };
     const ORDER: ListOrder = ListOrder { column: "m.id", descending: true };
-    let TokenSubject::User { id: user, .. } = caller.subject else { return Ok(ResultPage::none()) };
+    let TokenSubject::User { id: user, .. } = caller.subject else { return Ok(ResultPage::empty()) };
     let mut filter = ListCondition::new("m.user_id = {} AND o.user_tokens_enabled", user);
     filter.and_sql(organization::ORGANIZATION_NOT_ENDED);
     let (ids, matching) = page::find_ids_and_count(tx, WITH_ORGANIZATION, filter, ORDER, page).await?;
@@ -266,11 +266,11 @@ pub async fn list_own(
     Ok(ResultPage { items, matching })
 }
 
-/// Returns the membership with this external id, after the caller's own membership in the same organization. The found
-/// membership is locked until the end of the session if [`Tx::lock_lookups`] was called.
+/// Returns the caller's own membership in an organization, and the membership in it with this external id. The latter
+/// is locked until the end of the session if [`Tx::lock_lookups`] was called.
 ///
 /// # Errors
-/// `NotFound` when it is absent or the caller is not a member.
+/// `NotFound` when the membership is absent or the caller is not a member.
 pub async fn find_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str) -> WorkResult<(Member, Membership)> {
     let found = tx.row("SELECT id, org_id FROM organization_memberships WHERE ext_id = $1", &[ext_id.into()]).await?;
     let mut found = found.ok_or_else(ApiRejection::not_found)?;

@@ -73,7 +73,7 @@ impl Organization {
     /// is locked until the end of the session if [`Tx::lock_lookups_and_organization`] was called.
     ///
     /// # Errors
-    /// `NotFound` when it is absent.
+    /// `NotFound` when the organization is absent.
     pub(super) async fn load_by_column(tx: &mut Tx<'_>, column: &str, value: SqlValue) -> WorkResult<Self> {
         if tx.locks_organization() {
             lock_where(tx, column, value.clone()).await?;
@@ -102,7 +102,7 @@ impl Organization {
 /// Returns the organization with a row id, without checking the caller's rights.
 ///
 /// # Errors
-/// `NotFound` when it is absent.
+/// `NotFound` when the organization is absent.
 pub async fn load_by_row(tx: &mut Tx<'_>, id: i64) -> WorkResult<Organization> {
     Organization::load_by_column(tx, "o.id", id.into()).await
 }
@@ -135,7 +135,7 @@ pub async fn create(tx: &mut Tx<'_>, owner: i64, name: &str, email: &str, settin
 /// Locks the organization's row until the end of the transaction, to serialize changes within one organization.
 ///
 /// # Errors
-/// `NotFound` when it is deleted.
+/// `NotFound` when the organization was deleted.
 pub async fn lock(tx: &mut Tx<'_>, id: i64) -> WorkResult<()> {
     lock_where(tx, "o.id", id.into()).await
 }
@@ -170,7 +170,7 @@ pub async fn find_default_projects(tx: &mut Tx<'_>, organizations: Vec<i64>) -> 
 /// Users remain. [`removal`] removes the rows later.
 ///
 /// # Errors
-/// `NotFound` when it is already deleted.
+/// `NotFound` when the organization is already deleted.
 pub async fn delete(tx: &mut Tx<'_>, id: i64) -> WorkResult<()> {
     lock(tx, id).await?;
     // The new `name_lc` frees the name for reuse. It is unique, because it contains the external id, and names contain

@@ -35,10 +35,11 @@ pub async fn list(
     page: PageRequest,
 ) -> WorkResult<ResultPage<OrganizationTag>> {
     const FROM: &str = "tag_bindings b JOIN workspaces w ON w.id = b.workspace_id";
-    let Some(seen) = workspace::select_visible(tx, member).await? else { return Ok(ResultPage::none()) };
+    let Some(seen) = workspace::select_visible(tx, member).await? else { return Ok(ResultPage::empty()) };
     let mut filter = seen.filter;
     if let Some(excluded) = &wanted.excluded_workspace {
-        // A workspace hidden from the caller excludes nothing: otherwise the list would reveal its tags.
+        // A workspace that is hidden from the caller does not exclude tags: otherwise the list would reveal the tags of
+        // the workspace.
         let mut visible = filter.clone();
         visible.and("w.ext_id = {}", &excluded[..]);
         let sql = format!("SELECT w.id FROM workspaces w WHERE {}", visible.text());

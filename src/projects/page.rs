@@ -1,7 +1,7 @@
 //! Pagination and filters of lists.
 //!
-//! A page in the second half of a list is read from the end in reverse order, so that the cost of a page grows with its
-//! distance from the nearer end.
+//! A page in the second half of a long list is read from the end in reverse order, so that the cost of a page grows
+//! with the distance from the nearer end of the list.
 
 use std::collections::HashMap;
 
@@ -202,7 +202,7 @@ pub struct ResultPage<T> {
 
 impl<T> ResultPage<T> {
     /// Returns an empty page of an empty list.
-    pub fn none() -> Self {
+    pub fn empty() -> Self {
         Self { items: Vec::new(), matching: 0 }
     }
 }

@@ -1,6 +1,6 @@
 //! Projects: creation, lookup, change and deletion.
 //!
-//! Module `fields` validates attributes, `list` has the lists, `moves` moves workspaces between projects.
+//! Module `fields` validates attributes, `list` lists projects, `moves` moves workspaces between projects.
 
 mod fields;
 mod list;
@@ -125,7 +125,7 @@ async fn store_mode_and_tags(
     }
 }
 
-/// Changes the attributes of a locked project that `fields` contains.
+/// Changes those attributes of a locked project that `fields` contains.
 ///
 /// # Errors
 /// `Invalid` when the name is taken.
@@ -147,8 +147,8 @@ pub async fn change(tx: &mut Tx<'_>, member: &Member, project: Project, fields: 
 /// Checks that the member may create projects.
 ///
 /// # Errors
-/// `Forbidden` when the member may not. It is not `NotFound`, because known clients react to 404 by placing the
-/// contents of the project elsewhere.
+/// `Forbidden` when the member may not. The kind is not `NotFound`, because known clients react to status 404 by
+/// placing the contents of the project elsewhere.
 pub fn require_may_create(member: &Member) -> WorkResult<()> {
     if member.is_owner || member.rights.has(OrganizationFlag::ManageProjects) {
         return Ok(());
@@ -181,7 +181,7 @@ pub async fn find_visible(
 /// Returns a project and the caller's membership in its organization, even if the project is hidden from the caller.
 ///
 /// # Errors
-/// `NotFound` when it is absent or the caller is not a member of its organization.
+/// `NotFound` when the project is absent or the caller is not a member of its organization.
 pub async fn find_with_member(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str) -> WorkResult<(Member, Project)> {
     let found = tx.row("SELECT id, org_id FROM projects WHERE ext_id = $1", &[ext_id.into()]).await?;
     let mut found = found.ok_or_else(ApiRejection::not_found)?;

@@ -215,7 +215,7 @@ impl From<SqlError> for WorkError {
 impl From<SqlError> for ApiRejection {
     fn from(failure: SqlError) -> Self {
         match failure {
-            SqlError::Constraint(name) => reject_constraint(&name),
+            SqlError::Constraint(name) => constraint_violation_rejection(&name),
             SqlError::Timeout => {
                 Self::new(Kind::Unavailable, "the query timed out; narrow the filters, or request an earlier page")
             }
@@ -230,7 +230,7 @@ impl From<SqlError> for ApiRejection {
 
 /// Returns the rejection for a violated database constraint. Only constraints enforce unique names and references:
 /// concurrent changes could invalidate the result of a check before the write.
-fn reject_constraint(name: &str) -> ApiRejection {
+fn constraint_violation_rejection(name: &str) -> ApiRejection {
     match name {
         "organizations_name_lc_key"
         | "agent_pools_org_id_name_lc_key"

@@ -1,7 +1,7 @@
 //! Rights on a project and in an organization.
 //!
-//! No setting takes a right away: a caller has the union of the rights that any of its teams has, on the resource or in
-//! the organization.
+//! No setting takes a right away: a caller has the union of the rights of all teams of the caller, on the resource and
+//! in the organization.
 
 use std::ops::{BitOr, BitOrAssign};
 

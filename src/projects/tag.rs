@@ -22,8 +22,8 @@ pub const MAX_TAGS: usize = 10;
 /// Maximum number of bindings of a resource after a request that adds flat tags. The number is limited because all
 /// bindings are loaded with the resource.
 const MAX_BINDINGS: usize = 1000;
-/// Maximum number of elements of a list of tags in a request. It exceeds [`MAX_TAGS`], because flat tags are added in
-/// bulk and a repeated key counts as one tag.
+/// Maximum number of elements of a list of tags in a request. The number exceeds [`MAX_TAGS`], because flat tags are
+/// added in bulk and a repeated key counts as one tag.
 pub const MAX_TAGS_PER_REQUEST: usize = 100;
 /// Maximum length of the key of a tag, in characters.
 const MAX_KEY_CHARS: usize = 128;
@@ -358,8 +358,8 @@ struct TagTerm {
     value: Option<String>,
 }
 
-/// Returns the distinct terms for the names in `flat` and the filters in `tagged`: first the terms with a key, then
-/// those without, each group padded ([`pad_terms`]).
+/// Returns the distinct terms for the names in `flat` and the filters in `tagged`: first the terms with a key, then the
+/// terms without a key, each group padded ([`pad_terms`]).
 fn build_terms(flat: &[String], tagged: &[TagFilter]) -> Vec<TagTerm> {
     let flat = flat.iter().map(|name| TagTerm { keys: spellings(name), value: None });
     let pair = |pair: &TagFilter| TagTerm { keys: pair.key.iter().cloned().collect(), value: pair.value.clone() };

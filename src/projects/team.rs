@@ -23,7 +23,7 @@ use access::OrganizationFlagChanges;
 
 /// Prefix of a stored reference to a team. The external id of the team follows.
 const TEAM_REFERENCE_PREFIX: &str = "teams/";
-/// Maximum length of a description, in characters.
+/// Maximum length of the description of a team, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 256;
 /// Maximum length of the id of a team at an identity provider, in characters.
 const MAX_SSO_ID_CHARS: usize = 256;
@@ -170,7 +170,7 @@ pub fn may_manage_tokens(caller: &ProjectsCaller, member: &Member, team: &Team) 
 /// [`Tx::lock_lookups`] was called.
 ///
 /// # Errors
-/// `NotFound` when it is absent or hidden from the caller.
+/// `NotFound` when the team is absent or hidden from the caller.
 pub async fn find_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str) -> WorkResult<(Member, Team)> {
     let found = tx.row("SELECT id FROM teams WHERE ext_id = $1", &[ext_id.into()]).await?;
     let row = found.ok_or_else(ApiRejection::not_found)?.get()?;
@@ -413,7 +413,7 @@ pub async fn update(tx: &mut Tx<'_>, member: &Member, team: &Team, change: TeamC
 /// [`removal`] removes the rows later.
 ///
 /// # Errors
-/// `Conflict` for the owners team; `NotFound` when it was deleted concurrently.
+/// `Conflict` for the owners team; `NotFound` when the team was deleted concurrently.
 pub async fn delete(tx: &mut Tx<'_>, team: &Team) -> WorkResult<()> {
     if team.is_owners {
         return Err(ApiRejection::conflict("the owners team of an organization cannot be deleted").into());

@@ -239,7 +239,7 @@ pub async fn update(
 /// Revokes a team's access to a project.
 ///
 /// # Errors
-/// `NotFound` when it was revoked concurrently.
+/// `NotFound` when the access was revoked concurrently.
 pub async fn delete(tx: &mut Tx<'_>, project: &Project, access: &ProjectAccess) -> WorkResult<()> {
     let lock = "SELECT id FROM projects WHERE id = $1 FOR UPDATE";
     tx.row(lock, &[project.id.into()]).await?.ok_or_else(ApiRejection::not_found)?;

@@ -160,7 +160,7 @@ fn insert_values(tx: &Tx<'_>, username: &str, email: &str) -> [SqlValue; 6] {
     ]
 }
 
-/// Creates a user and returns its row id.
+/// Creates a user and returns the row id of the user.
 ///
 /// # Errors
 /// `Invalid` when another user has the username or the email address.

@@ -1,8 +1,8 @@
 //! Workspaces: lookup, creation, change, move and deletion.
 //!
-//! Module `rights` computes the caller's rights, `fields` and `settings` validate attributes, `list` has the lists and
-//! `lock` the locks. The row of a workspace does not contain values that it inherits from its project and organization;
-//! queries join them. A change of such a value thus updates only one row.
+//! Module `rights` computes the caller's rights, `fields` and `settings` validate attributes, `list` lists workspaces,
+//! and `lock` locks and unlocks them. The row of a workspace does not contain values that it inherits from its project
+//! and organization; queries join them. A change of such a value thus updates only one row.
 
 mod fields;
 mod list;
@@ -228,7 +228,7 @@ pub async fn find_destination(tx: &mut Tx<'_>, member: &Member, named: Option<St
     project::find_in_organization(tx, member, &ext_id, ProjectRights::CREATE_WORKSPACE).await
 }
 
-/// Creates a workspace in a project of the member's organization and returns its row id.
+/// Creates a workspace in a project of the member's organization and returns the row id of the workspace.
 ///
 /// # Errors
 /// `NotFound` when the project was deleted concurrently; `Invalid` when the name is taken.

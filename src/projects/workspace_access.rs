@@ -1,7 +1,7 @@
 //! The access of teams to single workspaces: a level, or custom access by key ([`super::workspace_keys`]).
 //!
 //! The rights of this access add to the rights on the workspace's project and in the organization. Administrators of a
-//! workspace manage the access of teams to it. A member can grant at most the member's own rights.
+//! workspace manage the access of teams to the workspace. A member can grant at most the member's own rights.
 
 use super::attributes::AttributeReader;
 use super::caller::ProjectsCaller;
@@ -230,7 +230,7 @@ pub async fn update(
 /// Revokes a team's access to a workspace.
 ///
 /// # Errors
-/// `NotFound` when it was revoked concurrently.
+/// `NotFound` when the access was revoked concurrently.
 pub async fn delete(tx: &mut Tx<'_>, access: &WorkspaceAccess) -> WorkResult<()> {
     let gone = tx.execute("DELETE FROM team_workspace_access WHERE id = $1", &[access.id.into()]).await?;
     ApiRejection::not_found_unless(gone > 0)

@@ -6,7 +6,7 @@ use super::super::mode::{self, CurrentModes, EXCLUDES_INHERITING_WORKSPACE, Mode
 use super::super::tag::Tag;
 use super::{Member, Project, Tx, WorkResult};
 
-/// Maximum length of a description, in characters.
+/// Maximum length of the description of a project, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 256;
 
 /// The validated attributes of a request that creates or updates a project.

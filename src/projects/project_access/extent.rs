@@ -7,7 +7,7 @@ use super::keys::{PROJECT_KEY_COUNT, ProjectAccessKey, ProjectKeyBlock, ProjectK
 /// Index of the flag "sees the project and its workspaces" in a [`ProjectAccessExtent`].
 const READS_INDEX: usize = PROJECT_KEY_COUNT;
 /// Index of the flag "administers the workspaces" in a [`ProjectAccessExtent`]. The levels `maintain` and `admin` imply
-/// it, and no access key sets it.
+/// this flag, and no access key sets it.
 const ADMINISTERS_INDEX: usize = PROJECT_KEY_COUNT + 1;
 
 /// The extent of access to a project: the rank of each access key (0 for the least access), then two flags (sees the

@@ -23,7 +23,7 @@ const FLAG_DEPENDENCIES: &[(OrganizationFlag, &[OrganizationFlag])] = &[
 ];
 
 /// The flag `access-secret-teams` needs at least one of these flags.
-const TEAM_FLAGS: [OrganizationFlag; 3] =
+const SECRET_TEAM_PREREQUISITES: [OrganizationFlag; 3] =
     [OrganizationFlag::ManageMembership, OrganizationFlag::ManageTeams, OrganizationFlag::ManageOrganizationAccess];
 
 /// The flags that a request sets or clears.
@@ -63,9 +63,14 @@ impl OrganizationFlagChanges {
             let flag = flag.name();
             faults.push(Fault::attribute(&format!("{ACCESS_ATTRIBUTE}/{flag}"), format!("{flag} needs {needed}")));
         };
-        if rights.has(OrganizationFlag::AccessSecretTeams) && !TEAM_FLAGS.iter().any(|flag| rights.has(*flag)) {
+        if rights.has(OrganizationFlag::AccessSecretTeams)
+            && !SECRET_TEAM_PREREQUISITES.iter().any(|flag| rights.has(*flag))
+        {
             if refused(OrganizationFlag::ManageMembership) {
-                fault(OrganizationFlag::AccessSecretTeams, &TEAM_FLAGS.map(OrganizationFlag::name).join(" or "));
+                fault(
+                    OrganizationFlag::AccessSecretTeams,
+                    &SECRET_TEAM_PREREQUISITES.map(OrganizationFlag::name).join(" or "),
+                );
             }
             rights = rights.with(OrganizationFlag::ManageMembership, true);
         }

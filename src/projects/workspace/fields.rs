@@ -9,7 +9,7 @@ use super::settings::{self, WorkspaceSettingValues};
 use super::{Member, WorkResult, Workspace};
 use crate::clock::Time;
 
-/// Maximum length of a name, in characters.
+/// Maximum length of the name of a workspace, in characters.
 const MAX_WORKSPACE_NAME_CHARS: usize = 90;
 
 /// The validated attributes of a workspace, to be stored by a create or an update.

@@ -45,7 +45,7 @@ pub async fn list(
         [] => select_visible(tx, member).await?,
         projects => select_visible_in_projects(tx, member, projects).await?,
     };
-    let Some(everything) = everything else { return Ok(ResultPage::none()) };
+    let Some(everything) = everything else { return Ok(ResultPage::empty()) };
     let mut filter = everything.filter;
     let before = filter.values.len();
     narrow(&mut filter, wanted);
@@ -53,7 +53,7 @@ pub async fn list(
         tx.use_custom_plans();
         let org_id = member.organization.id;
         match tag::find_rows_with_rare_tag(tx, TaggedResource::Workspace, org_id, &wanted.tags, &wanted.tagged).await? {
-            Some(few) if few.is_empty() => return Ok(ResultPage::none()),
+            Some(few) if few.is_empty() => return Ok(ResultPage::empty()),
             Some(few) => {
                 filter.avoid_index("w.org_id");
                 filter.avoid_index("w.project_id");

@@ -8,7 +8,8 @@ use super::{ApiRejection, Member, Tx, WorkResult, Workspace};
 /// Locks a workspace for the caller.
 ///
 /// # Errors
-/// `Conflict` when the workspace is already locked, even by the caller; `NotFound` when it was deleted concurrently.
+/// `Conflict` when the workspace is already locked, even by the caller; `NotFound` when the workspace was deleted
+/// concurrently.
 pub async fn lock(tx: &mut Tx<'_>, caller: &ProjectsCaller, member: &Member, workspace: &Workspace) -> WorkResult<()> {
     let holder = resolve_holder(tx, caller, member).await?;
     let sql = "UPDATE workspaces SET locked_by = $1 WHERE id = $2 AND locked_by IS NULL";
@@ -52,7 +53,7 @@ pub async fn unlock(
 /// Releases the lock of a workspace, even if another user or team holds it.
 ///
 /// # Errors
-/// `Conflict` when the workspace is not locked; `NotFound` when it was deleted concurrently.
+/// `Conflict` when the workspace is not locked; `NotFound` when the workspace was deleted concurrently.
 pub async fn unlock_by_force(tx: &mut Tx<'_>, workspace: &Workspace) -> WorkResult<()> {
     let sql = "UPDATE workspaces SET locked_by = NULL WHERE id = $1 AND locked_by IS NOT NULL";
     if tx.execute(sql, &[workspace.id.into()]).await? == 1 {

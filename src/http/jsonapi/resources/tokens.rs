@@ -52,7 +52,7 @@ async fn list_of_user(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(ListR
     let list_request = ListRequest::read(call, &[])?;
     let listed = match own_user_row(call) {
         Some(user) => api_token::list(tx, TokenOwner::User(user), list_request.page).await?,
-        None => ResultPage::none(),
+        None => ResultPage::empty(),
     };
     Ok((list_request, listed))
 }

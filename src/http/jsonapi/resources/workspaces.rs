@@ -134,7 +134,7 @@ async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspacePage>
         descending: sort == Some(("name", true)),
     };
     let listed = if query.text("filter[current-run][status]").is_some() {
-        ResultPage::none()
+        ResultPage::empty()
     } else {
         workspace::list(tx, &member, &wanted, list_request.page).await?
     };
