@@ -24,7 +24,7 @@ const MAX_COMPARED_GRANTS: i64 = 1000;
 /// Rejects an action of the member on a team that has a right which the member lacks.
 ///
 /// # Errors
-/// `Forbidden` when the team has such a right.
+/// `Forbidden` when the team has such a right, or too many grants to compare.
 pub async fn reject_stronger_team(tx: &mut Tx<'_>, member: &Member, team: &Team) -> WorkResult<()> {
     if find_covered_teams(tx, member, std::slice::from_ref(team)).await?.contains(&team.id) {
         return Ok(());
