@@ -1,7 +1,7 @@
 //! The network that counts as one caller, for limits per address.
 //!
-//! A site gets a whole IPv6 /64 or more (RFC 6177), so an IPv6 caller can send each request from another address of
-//! its /64. Every limit, queue and count per address uses this type: it has no other constructor.
+//! A site gets a whole IPv6 /64 or more (RFC 6177), so an IPv6 caller can send each request from another address of its
+//! /64. Every limit, queue and count per address uses this type, whose only constructor maps an address to its network.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv6Addr};
 pub struct CallerNetwork(IpAddr);
 
 impl CallerNetwork {
-    /// The network of a caller's address. An IPv4-mapped IPv6 address counts as the IPv4 address.
+    /// Returns the network that contains a caller's address. An IPv4-mapped IPv6 address counts as the IPv4 address.
     pub fn of(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
             IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),

@@ -3,9 +3,9 @@
 //! Everything that needs the time takes a [`Clock`]; tests use one that they move by hand.
 //!
 //! A clock may have a reference: the clock of a shared database. Expiry and dates are decided by the local clock, but
-//! only while it agrees with the reference ([`Clock::require_agreed`]). Between two comparisons
-//! ([`Clock::set_reference`]) the reference advances by the monotonic clock, so a step of the local clock is detected
-//! by the next check.
+//! only while it agrees with the reference ([`Clock::require_synchronized`]). Between two comparisons with the database
+//! ([`Clock::set_reference`]), the monotonic clock extrapolates the reference, so the next check detects a step of the
+//! local clock.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -26,12 +26,12 @@ pub struct Clock {
     reference: Arc<ReferenceClock>,
 }
 
-/// The reference clock, extrapolated from its last comparison.
+/// The reference time at the last comparison with the database, and the accepted difference.
 struct ReferenceClock {
     base_instant: Instant,
     /// The reference time at `base_instant`, in nanoseconds since the epoch; [`NO_REFERENCE`] without a reference.
     base_nanos: AtomicI64,
-    /// Largest accepted difference, in nanoseconds.
+    /// Largest accepted difference between the local clock and its reference, in nanoseconds.
     limit_nanos: AtomicI64,
 }
 
@@ -54,7 +54,7 @@ impl Clock {
         Self { manual: Some(Arc::new(Mutex::new(now))), ..Self::default() }
     }
 
-    /// Records that this clock, which showed `now` a moment ago, is `ahead` of its reference, and sets the largest
+    /// Records that this clock was `ahead` of its reference when it showed `now`, a moment ago. `limit` is the largest
     /// accepted difference.
     pub fn set_reference(&self, now: Time, ahead: time::Duration, limit: Duration) {
         let base_nanos = (now - ahead).unix_timestamp_nanos() - nanoseconds(self.reference.base_instant.elapsed());
@@ -63,7 +63,8 @@ impl Clock {
         self.reference.base_nanos.store(narrow(base_nanos), Ordering::Relaxed);
     }
 
-    /// `true` if `now`, which this clock showed a moment ago, is within the limit of the reference, or there is none.
+    /// `true` if `now`, a time that this clock has just shown, differs from the reference by at most the limit, or the
+    /// clock has no reference.
     fn is_near_reference(&self, now: Time) -> bool {
         let base_nanos = self.reference.base_nanos.load(Ordering::Relaxed);
         if base_nanos == NO_REFERENCE {
@@ -74,16 +75,16 @@ impl Clock {
         (now.unix_timestamp_nanos() - reference_nanos).abs() <= i128::from(limit)
     }
 
-    /// `true` if this clock is within the limit of its reference, or has none.
+    /// `true` if this clock differs from its reference by at most the limit, or has no reference.
     pub fn is_synchronized(&self) -> bool {
         self.is_near_reference(self.now())
     }
 
-    /// Checks that this clock may decide expiry and date signed objects.
+    /// Checks that this clock is close enough to its reference to decide expiry and to date signed objects.
     ///
     /// # Errors
-    /// `Unavailable` when the clock is too far from its reference.
-    pub fn require_agreed(&self) -> Result<()> {
+    /// `Unavailable` when the clock differs too much from its reference.
+    pub fn require_synchronized(&self) -> Result<()> {
         self.synchronized_now().map(drop)
     }
 
@@ -99,7 +100,7 @@ impl Clock {
     /// Returns the current time, for dating signed objects and removing expired ones.
     ///
     /// # Errors
-    /// As [`Clock::require_agreed`].
+    /// As [`Clock::require_synchronized`].
     pub fn synchronized_now(&self) -> Result<Time> {
         let now = self.now();
         self.is_near_reference(now).then_some(now).ok_or_else(clock_skew_error)
@@ -129,22 +130,22 @@ fn nanoseconds(duration: Duration) -> i128 {
     i128::try_from(duration.as_nanos()).unwrap_or(i128::MAX)
 }
 
-/// Formats a time as RFC 3339 in UTC, with a fraction only if it is not zero.
+/// Formats a time as RFC 3339 in UTC. A zero fraction of a second is omitted.
 pub fn format_rfc3339(at: Time) -> String {
     at.to_offset(time::UtcOffset::UTC).format(&Rfc3339).unwrap_or_default()
 }
 
-/// Appends what [`format_rfc3339`] returns to `out`.
+/// Appends a time to `out`, in the format of [`format_rfc3339`].
 pub fn push_rfc3339(out: &mut Vec<u8>, at: Time) {
     // Writing to memory cannot fail.
     let _ = at.to_offset(time::UtcOffset::UTC).format_into(out, &Rfc3339);
 }
 
-/// Parses RFC 3339 with a zone; the error names `field`.
+/// Parses an RFC 3339 time with a zone; the error text names `field`.
 pub fn parse_rfc3339(field: &str, text: &str) -> Result<Time> {
     Time::parse(text, &Rfc3339)
         .ok()
-        // The zone may move the last day of the year 9999 out of range.
+        // In UTC, a time on the last day of the year 9999 may be out of range.
         .and_then(|t| t.checked_to_offset(time::UtcOffset::UTC))
         .ok_or_else(|| Error::invalid(format!("{field}: not an RFC 3339 time with zone, such as 2030-01-02T03:04:05Z")))
 }
@@ -158,7 +159,7 @@ pub const MAX_DURATION_TEXT_BYTES: usize = 64;
 pub struct DurationText(String);
 
 impl DurationText {
-    /// Accepts a text of at most [`MAX_DURATION_TEXT_BYTES`] bytes that [`parse_duration`] reads; `None` otherwise.
+    /// Returns `None` if the text is longer than [`MAX_DURATION_TEXT_BYTES`] bytes or [`parse_duration`] rejects it.
     pub fn new(text: impl Into<String>) -> Option<Self> {
         let text = text.into();
         (text.len() <= MAX_DURATION_TEXT_BYTES && parse_duration(&text).is_some()).then_some(Self(text))
@@ -180,12 +181,13 @@ impl DurationText {
 const MAX_DURATION_SECONDS: f64 = 315_576_000_000.0;
 
 /// Parses a duration: `""` (zero), bare seconds (`"90"`), or a sum of numbers with the units `ns us µs ms s m h d w`
-/// (`"1h30m"`, `"1.5h"`, `"1w"`). Returns `None` when it is negative, too long, or lacks a known unit.
+/// (`"1h30m"`, `"1.5h"`, `"1w"`). Returns `None` when the duration is malformed, negative or too long.
 pub fn parse_duration(text: &str) -> Option<Duration> {
     try_parse_duration(text).ok()
 }
 
-/// Returns the rule that a duration violates, for an error message: the maximum if it is too long, otherwise `form`.
+/// Returns the rule that an invalid duration violates, for an error message: the maximum if the duration is too long,
+/// otherwise `form`, the expected syntax.
 pub fn violated_duration_rule<'a>(text: &str, form: &'a str) -> &'a str {
     if try_parse_duration(text) == Err(DurationError::TooLong) { "at most 10000 years (87660000h)" } else { form }
 }
@@ -213,7 +215,7 @@ fn try_parse_duration(text: &str) -> std::result::Result<Duration, DurationError
         let (number, tail) = rest.split_at(number_end);
         let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(unit_end);
-        // The rest of the text may still be malformed.
+        // A malformed term later in the text takes precedence over a term that is too long.
         match parse_term(number, unit) {
             Ok(term) => total = total.saturating_add(term),
             Err(DurationError::TooLong) => too_long = true,

@@ -4,11 +4,11 @@
 use std::any::Any;
 use std::sync::OnceLock;
 
-/// At most one value per type, each computed on first use.
+/// Cached values, at most one per type, each computed on first use.
 #[derive(Default)]
 pub struct DerivedValues(OnceLock<Box<DerivedValueNode>>);
 
-/// A clone starts empty, because the cloned value may be modified.
+/// A clone is empty: the clone of the value that owns this cache may be modified, and the cached values would be stale.
 impl Clone for DerivedValues {
     fn clone(&self) -> Self {
         Self::default()

@@ -18,35 +18,35 @@ pub use self::warnings::Warnings;
 /// The kind of an error. Each API maps every kind to one status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Syntactically unreadable: not JSON, a bad page or sort parameter.
+    /// The request cannot be parsed: for example, the body is not JSON, or a query parameter is malformed.
     Malformed,
-    /// Readable, but of the wrong type or against a rule.
+    /// The request can be parsed, but a value has the wrong type or violates a rule.
     Invalid,
-    /// No credential, or an unknown one.
+    /// The caller sent no credential, or an invalid one.
     Unauthenticated,
-    /// A known caller that lacks the permission.
+    /// The caller is authenticated, but lacks the permission.
     Forbidden,
-    /// Absent, or hidden from this caller.
+    /// The resource does not exist, or is hidden from the caller.
     NotFound,
-    /// In conflict with the state of something that exists.
+    /// The request conflicts with the state of an existing resource.
     Conflict,
-    /// An `If-Match` condition that is not met.
+    /// The `If-Match` condition of the request is not met.
     Precondition,
-    /// A body above the limit.
+    /// The request body exceeds its size limit.
     TooLarge,
-    /// A header block above the limit.
+    /// The request headers exceed their size limit.
     HeadersTooLarge,
-    /// A backend rejected the server's own credential.
+    /// A backend, such as a key service, rejected the credential of this server.
     BadGateway,
-    /// A media type that the operation does not accept.
+    /// The operation does not accept the media type of the body.
     UnsupportedMedia,
-    /// A method that the path does not support.
+    /// The path does not support the method.
     UnsupportedMethod,
-    /// A full queue; the caller may retry shortly.
+    /// A queue is full; the caller may retry shortly.
     Busy,
-    /// An exhausted quota of the caller.
+    /// The caller has exhausted a quota.
     Quota,
-    /// Storage, module or provider unreachable, or the server is stopping.
+    /// The storage, a PKCS#11 module or a remote provider is unreachable, or the server is stopping.
     Unavailable,
     /// A defect in the server; reported to callers with one fixed text.
     Internal,
@@ -94,11 +94,11 @@ pub struct Error {
     kind: Kind,
     text: Cow<'static, str>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
-    /// Seconds. A small type, because it adds to the size of every `Result`.
+    /// Minimum delay before a retry, in seconds. The type is small because it adds to the size of every `Result`.
     retry_after: Option<NonZeroU32>,
 }
 
-/// The result type used everywhere.
+/// A `Result` with [`Error`] as the default error type.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
@@ -154,7 +154,7 @@ impl Error {
         Self::unavailable(format!("{subject}: cannot be {action} ({})", describe_io_error(error.kind())), error)
     }
 
-    /// [`Kind::Conflict`] for a file that exists and must stay. `subject` contains its path.
+    /// [`Kind::Conflict`] for an existing file that must not be overwritten. `subject` contains its path.
     pub fn file_exists(subject: impl fmt::Display) -> Self {
         Self::new(Kind::Conflict, format!("{subject}: exists, and is never overwritten"))
     }
@@ -165,7 +165,7 @@ impl Error {
         Self { kind, ..self }
     }
 
-    /// Prefixes the text with `what`: the operation or the field.
+    /// Prefixes the text with `what`: the failed operation or the invalid field.
     #[must_use]
     pub fn within(self, what: &str) -> Self {
         Self { text: format!("{what}: {}", self.text).into(), ..self }
@@ -183,7 +183,8 @@ impl Error {
         self.retry_after.map(|seconds| Duration::from_secs(seconds.get().into()))
     }
 
-    /// Appends a note about stored changes. Kinds that imply "nothing was done" become [`Kind::Unavailable`].
+    /// Appends `what`: the change that was stored although the request failed. Kinds that imply "nothing was stored"
+    /// become [`Kind::Unavailable`].
     #[must_use]
     pub fn with_side_effect(self, what: &str) -> Self {
         let kind = match self.kind {
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn error_fits_in_six_words() {
+    fn error_size_is_at_most_six_machine_words() {
         assert!(size_of::<Error>() <= 6 * size_of::<usize>());
         assert_eq!(size_of::<Result<()>>(), size_of::<Error>());
     }

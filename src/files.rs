@@ -1,4 +1,4 @@
-//! Durable changes of files: a file is complete and synced before it gets its name, and then its folder is synced.
+//! The steps of a durable change of a file: write a temporary file, sync it, rename it, and sync the folder.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
@@ -21,7 +21,7 @@ pub fn append_suffix(file: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Creates a file for writing, which must not exist.
+/// Creates a file for writing. The file must not exist yet.
 ///
 /// # Errors
 /// `AlreadyExists`, and the errors of the file system.
@@ -29,7 +29,7 @@ pub fn create_new(file: &Path, mode: u32) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(mode).open(file)
 }
 
-/// Removes a file, which may be missing.
+/// Removes a file. A missing file is not an error.
 ///
 /// # Errors
 /// The errors of the file system.
@@ -57,7 +57,7 @@ pub fn sync_folder(file: &Path) -> io::Result<()> {
     File::open(folder_of(file))?.sync_all()
 }
 
-/// Renames a complete file, replaces the file of that name, and syncs the folder.
+/// Renames `from`, a synced file, to `to`, replacing any existing file, and syncs the folder.
 ///
 /// # Errors
 /// The errors of the file system.
@@ -66,13 +66,14 @@ pub fn replace(from: &Path, to: &Path) -> io::Result<()> {
     sync_folder(to)
 }
 
-/// Renames a complete file below `folder`, and never replaces a file. On some file systems, the old name remains too.
+/// Renames `from` to `to`, both relative to `folder`, without replacing an existing file. On some file systems, the
+/// name `from` remains too.
 ///
 /// # Errors
 /// `AlreadyExists` when the name is taken, and the errors of the file system.
 pub fn rename_new(folder: BorrowedFd<'_>, from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(folder, from, folder, to, RenameFlags::NOREPLACE) {
-        // The file system does not support this flag; a hard link does not replace a file either.
+        // The file system does not support `NOREPLACE`. A hard link does not replace an existing file either.
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => linkat(folder, from, folder, to, AtFlags::empty())?,
         renamed => renamed?,
     }

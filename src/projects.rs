@@ -66,14 +66,14 @@ pub struct Projects {
 }
 
 impl Projects {
-    /// Creates the API on a store.
+    /// Creates the projects API on top of a store.
     pub fn start(store: Arc<dyn ProjectStore>, token_seal: Arc<dyn ApiTokenSeal>, clock: Clock) -> Self {
         Self { admission: StoreAdmission::new(store), token_seal, clock, recent_uses: RecentTokenUses::default() }
     }
 
-    /// Records in the background that a caller's token was used, at most once a minute per token. If recording fails, a
-    /// use after this minute tries again.
-    pub fn note_use(&self, caller: &ProjectsCaller) {
+    /// Records in the background that a caller's token was used, at most once a minute per token. If recording fails,
+    /// the next attempt follows a use of the token after this minute.
+    pub fn record_token_use(&self, caller: &ProjectsCaller) {
         if !self.recent_uses.should_record(caller, self.clock.now()) {
             return;
         }
@@ -90,10 +90,10 @@ impl Projects {
         });
     }
 
-    /// Removes rows of a deleted organization in at most 20 sessions. The rows are already invisible to
-    /// requests. [`Projects::sweep`] removes the remaining rows.
-    pub async fn remove_ended_rows(&self, organization: i64, access: SessionAccess) {
-        /// Each session removes at most `tx::MAX_ROWS_PER_SESSION` rows.
+    /// Removes rows of a deleted (ended) organization, which requests no longer see, in at most 20 sessions.
+    /// [`Projects::sweep`] removes the remaining rows.
+    pub async fn remove_rows_of_ended_organization(&self, organization: i64, access: SessionAccess) {
+        /// Maximum number of sessions; each removes at most `tx::MAX_ROWS_PER_SESSION` rows of a table.
         const MAX_REMOVAL_SESSIONS: usize = 20;
         for _ in 0..MAX_REMOVAL_SESSIONS {
             let step = self.run("organization_ending", access, move |mut tx| {
@@ -112,12 +112,12 @@ impl Projects {
         }
     }
 
-    /// Seals tokens that nodes of the previous version stored, for a limited time after an upgrade, and removes the
-    /// rows of deleted organizations. The removal uses short transactions. After each, it pauses for as long as the
-    /// transaction took, so that other writers have at least half of the store's time.
+    /// For a limited time after an upgrade, seals the API tokens that nodes of the previous version stored without a
+    /// seal. Then removes the rows of deleted organizations in short transactions. After each transaction it pauses for
+    /// as long as the transaction took, so that other writers have at least half of the store's time.
     ///
     /// # Errors
-    /// Those of the store. The next sweep continues the work.
+    /// Those of the store. The next call continues the work.
     pub async fn sweep(&self) -> crate::error::Result<()> {
         self.token_seal.seal_unsealed_tokens().await?;
         loop {
@@ -132,8 +132,8 @@ impl Projects {
         }
     }
 
-    /// Runs `work` in one session, started on this thread (see [`admission`]). `name` is the metrics label.
-    /// `work` may run more than once, so it must have no side effects outside its session.
+    /// Runs `work` in one session of the store, started on this thread (see [`admission`]). `name` is the metrics label
+    /// of the session. `work` may run more than once, so it must have no side effects outside its session.
     ///
     /// # Errors
     /// Rejections that `work` returns; rejections for violated database constraints; `Busy`, `Quota` and `Unavailable`

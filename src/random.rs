@@ -29,7 +29,7 @@ pub fn unique_bytes<const N: usize>() -> [u8; N] {
         /// Random bytes, and the number of unused ones at the beginning of the array.
         static STOCK: RefCell<([u8; STOCK_BYTES], usize)> = const { RefCell::new(([0; STOCK_BYTES], 0)) };
     }
-    // The thread-local is gone while the thread exits.
+    // While a thread exits, its stock may already be destroyed.
     let from_stock = STOCK.try_with(|stock| {
         let (stock, left) = &mut *stock.borrow_mut();
         if *left < N {
@@ -47,7 +47,7 @@ pub fn base62(len: usize) -> String {
     base62_from(len, bytes::<64>)
 }
 
-/// As [`base62`], with the bytes of [`unique_bytes`].
+/// Like [`base62`], but from [`unique_bytes`]: for unique texts that are not secret.
 pub fn unique_base62(len: usize) -> String {
     base62_from(len, unique_bytes::<32>)
 }
@@ -56,7 +56,7 @@ fn base62_from<const N: usize>(len: usize, random_bytes: impl Fn() -> [u8; N]) -
     let mut text = String::with_capacity(len);
     while text.len() < len {
         for byte in random_bytes() {
-            // 248 = 4 × 62: larger values would favour the first characters.
+            // 248 = 4 × 62: accepting larger bytes would bias towards the first characters.
             if byte < 248 && text.len() < len {
                 text.push(char::from(BASE62[usize::from(byte % 62)]));
             }

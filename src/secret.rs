@@ -14,14 +14,14 @@ use std::path::Path;
 pub const PRIVATE_FILE_RULE: &str =
     "must not be open to group or others (set its mode to 0600, or 0640 when it is root's)";
 
-/// `true` if a secret file is closed to group and others. A file that root owns may be readable for its group: libpq
-/// accepts such key files, and Kubernetes mounts a Secret like this for a non-root user.
+/// `true` if group and others cannot access a file that contains a secret. A file that root owns may be readable for
+/// its group: libpq accepts such key files, and Kubernetes mounts a Secret like this for a non-root user.
 pub fn is_private(file: &Metadata) -> bool {
     let forbidden = if file.uid() == 0 { 0o037 } else { 0o077 };
     file.mode() & forbidden == 0
 }
 
-/// Zeroes bytes; the compiler cannot optimize the write away.
+/// Zeroes bytes. The barrier prevents the compiler from removing the write.
 fn overwrite(bytes: &mut [u8]) {
     bytes.fill(0);
     zeroize::optimization_barrier(bytes);
@@ -37,7 +37,8 @@ impl Secret {
         Self(bytes.into())
     }
 
-    /// Reads at most `max` bytes, into a buffer of this size: a growing buffer leaves copies of the secret in memory.
+    /// Reads at most `max` bytes, into a buffer of this size: a buffer that grows would leave copies of the secret in
+    /// memory.
     ///
     /// # Errors
     /// The errors of the source.
@@ -51,12 +52,12 @@ impl Secret {
     /// The errors of the file.
     pub fn read_private_file(path: &Path, max: u64) -> io::Result<Option<Self>> {
         let file = File::open(path)?;
-        // Checks the open file, so that it cannot be replaced after the check.
+        // The metadata is that of the open file, so the file cannot be replaced between the check and the read.
         let found = file.metadata()?;
         if !is_private(&found) {
             return Ok(None);
         }
-        // A pipe has no length.
+        // The metadata of a pipe reports length 0.
         let capacity = found.len().max(1024).min(max);
         Self::read_into(Vec::with_capacity(capacity as usize), file, max).map(Some)
     }
@@ -80,15 +81,15 @@ impl Secret {
 
 impl Drop for Secret {
     fn drop(&mut self) {
-        // Covers spare capacity, which may contain earlier content.
+        // Extends the buffer over its spare capacity, which may contain earlier bytes of the secret.
         self.0.clear();
         self.0.resize(self.0.capacity(), 0);
         overwrite(&mut self.0);
     }
 }
 
-/// A byte buffer with some secret parts. Everything from the first secret byte to the last is overwritten on drop, and
-/// in the old allocation whenever the buffer grows.
+/// A byte buffer with some secret parts. On drop, everything from the first secret byte to the last is overwritten. So
+/// is the old allocation whenever the buffer grows.
 #[derive(Default)]
 pub struct PartlySecret {
     bytes: Vec<u8>,
@@ -135,34 +136,35 @@ impl PartlySecret {
         self.write_secret(|buffer| buffer.push(secret));
     }
 
-    /// Appends another buffer; its secret parts stay secret.
+    /// Appends another buffer. Its secret parts are secret in this buffer too.
     pub fn append(&mut self, other: &Self) {
         let from = self.len();
         self.push(&other.bytes);
         if !other.secret.is_empty() {
-            self.mark(from + other.secret.start..from + other.secret.end);
+            self.mark_secret(from + other.secret.start..from + other.secret.end);
         }
     }
 
-    /// Runs `write`; everything that it appends is secret.
+    /// Runs `write`. Everything that `write` appends is secret.
     pub fn write_secret<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> T {
-        // Marked before the write as well, because the buffer may grow in the middle of it.
+        // Everything from here on is marked secret before the write, because the buffer may be reallocated during the
+        // write.
         let from = self.len();
         let before = self.secret.clone();
-        self.mark(from..usize::MAX);
+        self.mark_secret(from..usize::MAX);
         let written = write(self);
         self.secret = before;
-        self.mark(from..self.len());
+        self.mark_secret(from..self.len());
         written
     }
 
-    /// Returns the bytes, which are no longer overwritten on drop.
+    /// Returns the bytes. They are not overwritten when the returned vector is dropped.
     pub fn into_bytes(mut self) -> Vec<u8> {
         self.secret = 0..0;
         std::mem::take(&mut self.bytes)
     }
 
-    fn mark(&mut self, part: Range<usize>) {
+    fn mark_secret(&mut self, part: Range<usize>) {
         self.secret = if self.secret.is_empty() {
             part
         } else {
@@ -170,7 +172,8 @@ impl PartlySecret {
         };
     }
 
-    /// Moves to an allocation with capacity for `more` bytes. Returns the old one, with its secret range overwritten.
+    /// Moves the bytes to a larger allocation with capacity for `more` additional bytes. Returns the old allocation,
+    /// with its secret range overwritten.
     #[cold]
     fn make_room(&mut self, more: usize) -> Vec<u8> {
         let mut larger = Vec::with_capacity((self.bytes.len() + more).max(2 * self.bytes.capacity()));
@@ -222,7 +225,7 @@ impl Drop for PartlySecret {
     }
 }
 
-/// Serde for a [`Secret`] text in sealed documents only, as `#[serde(with = "secret::sealed")]`.
+/// Serde functions for a [`Secret`] text, for fields of sealed documents only: `#[serde(with = "secret::sealed")]`.
 pub mod sealed {
     use std::fmt;
 
@@ -298,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn partly_secret_is_wiped_on_drop_and_appended_whole() {
+    fn appended_partly_secret_keeps_its_secret_range() {
         let mut part = PartlySecret::default();
         part.push(b"a");
         part.push_secret(b"hunter2");

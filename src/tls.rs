@@ -1,5 +1,5 @@
-//! TLS 1.2 and 1.3 by rustls on aws-lc-rs: certificates and keys in PEM, and clients with rules of their own for the
-//! server's certificate.
+//! TLS 1.2 and 1.3 with rustls on aws-lc-rs: parsing of PEM certificates and keys, and client configurations with
+//! custom verification of the server certificate.
 
 use std::fmt;
 use std::io;
@@ -20,12 +20,13 @@ use crate::x509::pem;
 /// Maximum length of a PEM text, in bytes.
 const MAX_PEM_BYTES: usize = 256 * 1024;
 
-/// Returns the algorithms of all TLS connections.
+/// Returns the crypto provider (algorithms) of all TLS connections.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
-/// Parses the blocks of a PEM text, which may be secret. `field` is the subject of errors.
+/// Parses the blocks of a PEM text, which may contain private keys, into pairs of label and DER. Error texts begin with
+/// `field`.
 ///
 /// # Errors
 /// `Invalid` with the field and the rule, never quoting the text.
@@ -37,7 +38,7 @@ pub(crate) fn parse_blocks(field: &str, text: &str) -> Result<Vec<(String, Zeroi
     Ok(blocks.into_iter().map(|(label, der)| (label, Zeroizing::new(der))).collect())
 }
 
-/// Parses a PEM text that may contain only certificates. An empty text has none.
+/// Parses a PEM text that may contain only certificates. Returns an empty list for an empty text.
 ///
 /// # Errors
 /// As [`parse_blocks`].
@@ -62,20 +63,20 @@ impl NamedFile<'_> {
     /// Reads the certificates of a PEM file, in order.
     ///
     /// # Errors
-    /// `Invalid` with setting and file when it cannot be read or has no certificates.
+    /// `Invalid`, naming setting and file, when the file cannot be read or contains no certificate.
     pub fn read_certificates(self) -> Result<Vec<CertificateDer<'static>>> {
         let bytes = std::fs::read(self.path).map_err(|e| self.unreadable(e))?;
         let found = pem::parse_certificate_file(&bytes).map_err(|error| self.error(error.text()))?;
         Ok(found.into_iter().map(CertificateDer::from).collect())
     }
 
-    /// Combines the certificate chain in this file with the private key in another one, whose PEM text `read_key`
-    /// returns.
+    /// Combines the certificate chain in this file with the private key in the file `key`. `read_key` returns the PEM
+    /// text of the key.
     ///
     /// # Errors
-    /// `Invalid` with setting and file when one of them cannot be used, or if they do not belong together; those of
-    /// `read_key`.
-    pub(crate) fn with_key(
+    /// `Invalid`, naming setting and file, when the chain or the key cannot be used, or the key does not match the
+    /// first certificate; the errors of `read_key`.
+    pub(crate) fn load_certified_key(
         self,
         key: NamedFile<'_>,
         read_key: impl FnOnce() -> Result<Secret>,
@@ -102,22 +103,23 @@ impl NamedFile<'_> {
     }
 }
 
-/// The certificate that a server presents in a handshake.
+/// The certificate chain that a server presents in a handshake, with the context for its verification.
 pub(crate) struct PresentedCertificate<'p> {
     pub(crate) leaf: &'p CertificateDer<'p>,
     pub(crate) intermediates: &'p [CertificateDer<'p>],
-    /// The name by which the client connects.
+    /// The host name or IP address to which the client connects.
     pub(crate) name: &'p ServerName<'p>,
     pub(crate) ocsp: &'p [u8],
     pub(crate) now: UnixTime,
 }
 
-/// The rules of a client for the server's certificate.
+/// The rules by which a client verifies the server certificate.
 pub(crate) trait ServerTrust: fmt::Debug + Send + Sync + 'static {
-    /// Verifies a certificate; its key has signed the handshake.
+    /// Verifies the server certificate. rustls verifies separately that the key of the certificate signed the
+    /// handshake.
     ///
     /// # Errors
-    /// The reason for which the certificate is rejected.
+    /// The reason why the certificate is rejected.
     fn verify(&self, presented: &PresentedCertificate<'_>) -> Result<(), rustls::Error>;
 }
 
@@ -163,7 +165,7 @@ impl<T: ServerTrust> ServerCertVerifier for TrustVerifier<T> {
     }
 }
 
-/// Builds the settings of a client, with a certificate for client authentication if `client` is given.
+/// Builds the rustls configuration of a client. `client` is the certificate for client authentication, if any.
 ///
 /// # Errors
 /// `Internal` when the crypto provider lacks a required algorithm.
@@ -183,11 +185,11 @@ pub(crate) fn client_config(
     })
 }
 
-/// Checks the validity period of a certificate, in epoch seconds.
+/// Checks that `now` is within the validity period of a certificate. `not_before` and `not_after` are in epoch seconds.
 ///
 /// # Errors
 /// `NotValidYet` and `Expired`.
-pub(crate) fn check_period(not_before: i64, not_after: i64, now: UnixTime) -> Result<(), CertificateError> {
+pub(crate) fn check_validity_period(not_before: i64, not_after: i64, now: UnixTime) -> Result<(), CertificateError> {
     match i64::try_from(now.as_secs()).unwrap_or(i64::MAX) {
         now if now < not_before => Err(CertificateError::NotValidYet),
         now if now > not_after => Err(CertificateError::Expired),

@@ -1,14 +1,15 @@
-//! Names of this machine's users, for messages. Only `/etc/passwd` is read, not a directory service.
+//! Names of the operating system's users, for messages, from `/etc/passwd` only. Users of a directory service have no
+//! name here.
 
 const PASSWD_FILE: &str = "/etc/passwd";
 
-/// Finds the name of a user.
+/// Returns the name of the user with this user id, or `None` if `/etc/passwd` does not list the user.
 pub fn find_name(user: u32) -> Option<String> {
     let users = std::fs::read_to_string(PASSWD_FILE).unwrap_or_default();
     find_name_in(user, &users).map(str::to_owned)
 }
 
-/// The name of a user, or the number if the user has no name.
+/// Returns the name of the user with this user id, or the id as text if the name is unknown.
 pub fn display_name(user: u32) -> String {
     find_name(user).unwrap_or_else(|| user.to_string())
 }

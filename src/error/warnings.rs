@@ -1,6 +1,6 @@
 //! Warnings that accompany a successful response.
 
-/// Warnings in the order of their creation: texts for the caller, without secrets.
+/// A list of warnings in the order of their creation. Each is a text for the caller, without secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Warnings(Vec<String>);
 
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warnings_stay_in_their_order() {
+    fn warnings_keep_their_insertion_order() {
         let mut warnings = Warnings::from(vec!["a".to_owned()]);
         assert!(Warnings::default().is_empty() && !warnings.is_empty());
         warnings.add("c");

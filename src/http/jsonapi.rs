@@ -135,7 +135,7 @@ async fn run_pipeline(
     if found.route.needs_no_token {
         return Ok(RenderedResponse::empty());
     }
-    state.clock.require_agreed()?;
+    state.clock.require_synchronized()?;
     let token = bearer_token(request.headers());
     trail.set_token(token.as_ref().ok());
     let sender = state.sender_cache.cached_or_network(token.as_ref().ok(), address);
@@ -173,7 +173,7 @@ async fn run_pipeline(
         }
     }
     let caller = caller?;
-    state.projects.note_use(&caller);
+    state.projects.record_token_use(&caller);
     let headers = request.headers();
     let sender = Sender::of_subject(Some(&caller), address);
     cpu_account.set_sender(&sender);
@@ -196,7 +196,11 @@ async fn run_pipeline(
         // rows.
         let until = deadline.min(Instant::now() + MAX_CLEANUP_WAIT);
         let access = SessionAccess::Write(caller_id(&sender));
-        let _ = tokio::time::timeout_at(until.into(), state.projects.remove_ended_rows(organization, access)).await;
+        let _ = tokio::time::timeout_at(
+            until.into(),
+            state.projects.remove_rows_of_ended_organization(organization, access),
+        )
+        .await;
     }
     cpu_account.wait_for_slice().await;
     // A write is committed by now, so its rendering must not be refused.
@@ -284,7 +288,7 @@ async fn handle_read(
     });
     let read = found.await?;
     if let Some(caller) = &read.caller {
-        state.projects.note_use(caller);
+        state.projects.record_token_use(caller);
     }
     Ok(read)
 }

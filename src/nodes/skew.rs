@@ -75,7 +75,7 @@ impl ClockSkew {
     /// # Errors
     /// `Unavailable` when it is not.
     pub(super) fn require_clocks_agree(&self) -> Result<()> {
-        self.clock.require_agreed()
+        self.clock.require_synchronized()
     }
 
     pub(super) fn require_within_limit(&self) -> Result<()> {
@@ -127,14 +127,14 @@ mod tests {
         assert!(clock.is_synchronized(), "nothing is known of another one");
         let skew = ClockSkew::new(clock.clone(), SKEW_LIMIT);
         skew.measure(Duration::ZERO, now);
-        assert!(!skew.has_crossed_limit() && clock.require_agreed().is_ok());
+        assert!(!skew.has_crossed_limit() && clock.require_synchronized().is_ok());
         for step in [time::Duration::days(1), time::Duration::days(-400), time::Duration::days(4000)] {
             clock.set(now + step);
-            assert!(skew.has_crossed_limit() && clock.require_agreed().is_err(), "{step}");
+            assert!(skew.has_crossed_limit() && clock.require_synchronized().is_err(), "{step}");
             skew.measure(Duration::ZERO, now);
-            assert!(!skew.has_crossed_limit() && clock.require_agreed().is_err(), "{step}");
+            assert!(!skew.has_crossed_limit() && clock.require_synchronized().is_err(), "{step}");
             clock.set(now);
-            assert!(skew.has_crossed_limit() && clock.require_agreed().is_ok(), "{step}");
+            assert!(skew.has_crossed_limit() && clock.require_synchronized().is_ok(), "{step}");
             skew.measure(Duration::ZERO, now);
         }
     }

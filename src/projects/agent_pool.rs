@@ -1,13 +1,14 @@
-//! Agent pools. A workspace with the execution mode `agent` refers to a pool. Pools are data only: no agents connect.
+//! Agent pools. A workspace with the execution mode `agent` refers to a pool. Signet only stores pools; no agents
+//! connect.
 //!
-//! A pool is usable within its scope only ([`agent_scope`](super::agent_scope)). Its scope cannot be changed to exclude
-//! a project or workspace that uses the pool.
+//! Only resources in the scope of a pool may use the pool ([`agent_scope`](super::agent_scope)). The scope cannot be
+//! changed to exclude a project or workspace that uses the pool.
 
 use std::collections::{HashMap, HashSet};
 
 use serde_json::Value as Json;
 
-use super::agent_scope::{AgentPoolScope, pattern_of_scope_with};
+use super::agent_scope::{AgentPoolScope, pattern_of_scopes_allowing};
 use super::attributes::AttributeReader;
 use super::caller::ProjectsCaller;
 use super::grants;
@@ -21,15 +22,15 @@ use super::workspace::{self, Workspace, WorkspaceRights};
 use crate::clock::Time;
 use crate::sql::{SqlRow, SqlValue};
 
-/// Maximum length of a name, in characters.
+/// Maximum length of the name of a pool, in characters.
 const MAX_POOL_NAME_CHARS: usize = 90;
-/// Maximum number of workspaces that the JSON of one pool lists, and that one response includes in full.
+/// Maximum number of workspace ids in the JSON of one pool, and of workspaces that one response includes in full.
 const MAX_LISTED_WORKSPACES: i64 = 100;
-/// Maximum number of elements of an `allowed-` or `excluded-` list, including those that the caller cannot see.
+/// Maximum number of elements of an `allowed-` or `excluded-` list, including elements that the caller does not see.
 pub const MAX_SCOPE_LIST_ELEMENTS: usize = 1000;
-/// Maximum number of projects and workspaces in the scopes of all pools of one response. Each is looked up with the
-/// caller's rights.
-const MAX_NAMED_RESOURCES: usize = 20_000;
+/// Maximum number of projects and workspaces in the scopes of all pools of one response. The limit bounds the work of
+/// checking whether the caller sees each of them.
+const MAX_SCOPED_RESOURCES: usize = 20_000;
 
 /// An agent pool as stored.
 #[derive(Clone, Debug)]
@@ -47,19 +48,20 @@ pub struct AgentPool {
     pub visible_scope: AgentPoolScope,
     /// Creation time.
     pub created_at: Time,
-    /// External ids of the workspaces whose own pool this is, at most 100, without those that are hidden from the
-    /// caller.
+    /// External ids of the workspaces that the caller sees and for which this pool is set directly, not inherited; at
+    /// most 100.
     pub workspaces: Vec<String>,
 }
 
-/// The attributes of a pool after a create or an update.
+/// The attributes of a pool to be stored by a create or an update.
 pub struct AgentPoolFields {
     name: String,
     organization_scoped: bool,
     scope: AgentPoolScope,
 }
 
-/// The scope lists of a request, not yet parsed. The caller has checked their lengths. `None` for an absent list.
+/// The unparsed scope lists of a request, whose lengths the caller has checked. `None` if the request does not contain
+/// the list.
 pub struct ScopeLists<'a> {
     /// The relationship `excluded-workspaces`.
     pub excluded_workspaces: Option<&'a [Json]>,
@@ -104,7 +106,7 @@ impl AgentPoolFields {
             if let Some(elements) = requested {
                 let mut named = read_scope_list(tx, member, attributes, name, kind, elements).await?;
                 let max = list.len().max(MAX_SCOPE_LIST_ELEMENTS);
-                // Stored elements that are hidden from the member stay in the list.
+                // A member cannot remove elements that are hidden from the member.
                 named.extend(kind.find_hidden(tx, member, std::mem::take(list)).await?);
                 if named.len() > max {
                     let rule = format!(
@@ -168,7 +170,7 @@ impl ScopedResourceKind {
         if ids.is_empty() {
             return Ok(HashSet::new());
         }
-        // Scopes of one organization often contain the same resources.
+        // The scopes of different pools often contain the same resource, so duplicates are removed.
         ids.sort_unstable();
         ids.dedup();
         self.select_visible_where(tx, member, "+org_id = $1 AND ext_id = ANY($2)", ids.into()).await
@@ -231,7 +233,7 @@ impl ScopedResourceKind {
 ///
 /// # Errors
 /// `NotFound` when the member may not.
-pub fn may_manage(member: &Member) -> WorkResult<()> {
+pub fn require_may_manage(member: &Member) -> WorkResult<()> {
     ApiRejection::not_found_unless(member.rights.has(OrganizationFlag::ManageAgentPools))
 }
 
@@ -260,7 +262,7 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, fields: AgentPoolFields) -
 /// `Invalid` when the name is taken; `Conflict` when the new scope excludes a resource that uses the pool.
 pub async fn change(tx: &mut Tx<'_>, member: &Member, pool: &AgentPool, fields: AgentPoolFields) -> WorkResult<()> {
     if fields.organization_scoped != pool.organization_scoped || fields.scope != pool.scope {
-        reject_scope_excluding_users(tx, member, pool, &fields).await?;
+        reject_scope_excluding_dependents(tx, member, pool, &fields).await?;
     }
     let update = "UPDATE agent_pools SET name = $1, name_lc = $2, organization_scoped = $3, scope = $4 WHERE id = $5";
     let values: [SqlValue; 5] = [
@@ -274,9 +276,9 @@ pub async fn change(tx: &mut Tx<'_>, member: &Member, pool: &AgentPool, fields: 
     Ok(())
 }
 
-/// Rejects a new scope that excludes a resource which uses the pool. The caller has locked the pool, so no other
-/// resource starts to use it meanwhile.
-async fn reject_scope_excluding_users(
+/// Rejects a new scope that excludes a project or workspace which uses the pool. The caller has locked the pool, so no
+/// other resource can start to use it meanwhile.
+async fn reject_scope_excluding_dependents(
     tx: &mut Tx<'_>,
     member: &Member,
     pool: &AgentPool,
@@ -307,7 +309,7 @@ async fn reject_scope_excluding_users(
     let before = &pool.scope.excluded_workspaces;
     let excluded =
         fields.scope.excluded_workspaces.iter().filter(|id| !before.contains(id)).cloned().collect::<Vec<_>>();
-    // Includes workspaces that inherit the pool from their project or organization.
+    // Also finds workspaces that inherit the pool from their project or organization.
     let workspace = "SELECT 1 FROM workspaces w JOIN projects p ON p.id = w.project_id WHERE w.ext_id = ANY($1)
         AND (w.agent_pool_id = $2 OR (w.execution_mode IS NULL
         AND (p.agent_pool_id = $2 OR (p.execution_mode IS NULL AND $3)))) LIMIT 1";
@@ -330,14 +332,14 @@ pub async fn delete(tx: &mut Tx<'_>, row: i64) -> WorkResult<()> {
 /// until the end of the session if [`Tx::lock_lookups`] was called.
 ///
 /// # Errors
-/// `NotFound` when it is absent or the caller is not a member.
+/// `NotFound` when the pool is absent or the caller is not a member.
 pub async fn find_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str) -> WorkResult<(Member, AgentPool)> {
     let found = tx.row("SELECT id, org_id FROM agent_pools WHERE ext_id = $1", &[ext_id.into()]).await?;
     let mut found = found.ok_or_else(ApiRejection::not_found)?;
     let (row, org_id): (i64, i64) = (found.get()?, found.get()?);
     let member = member::find_by_organization_row(tx, caller, org_id).await?;
     if tx.locks_lookups() {
-        may_manage(&member)?;
+        require_may_manage(&member)?;
         tx.row("SELECT id FROM agent_pools WHERE id = $1 FOR UPDATE", &[row.into()]).await?;
     }
     let pool = load_by_row(tx, &member, row).await?;
@@ -365,20 +367,20 @@ fn read_pool(row: &mut SqlRow) -> WorkResult<AgentPool> {
     })
 }
 
-/// Returns pools in the order of `rows`. Their fields `visible_scope` and `workspaces` contain only existing resources
-/// that the member sees.
+/// Returns the pools with these row ids, in the order of `rows`. Their fields `visible_scope` and `workspaces` contain
+/// only existing resources that the member sees.
 ///
 /// # Errors
-/// `Malformed` when the scopes of several pools contain more than `MAX_NAMED_RESOURCES` resources in total.
+/// `Malformed` when the scopes of several pools contain more than `MAX_SCOPED_RESOURCES` resources in total.
 async fn load_by_rows(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> WorkResult<Vec<AgentPool>> {
     if rows.is_empty() {
         return Ok(Vec::new());
     }
-    if rows.len() > 1 && count_named_resources(tx, &rows).await? > MAX_NAMED_RESOURCES {
+    if rows.len() > 1 && count_scoped_resources(tx, &rows).await? > MAX_SCOPED_RESOURCES {
         let named = "workspaces and projects in total; use a smaller page";
         return Err(ApiRejection::parameter(
             "page[size]",
-            format!("the scopes of the pools name more than {MAX_NAMED_RESOURCES} {named}"),
+            format!("the scopes of the pools name more than {MAX_SCOPED_RESOURCES} {named}"),
         )
         .into());
     }
@@ -399,9 +401,9 @@ async fn load_by_rows(tx: &mut Tx<'_>, member: &Member, rows: Vec<i64>) -> WorkR
     Ok(found)
 }
 
-/// Counts the resources in the scopes of pools. The SQL counts the quotation marks of the stored JSON: each id has two
-/// of them, and so has the name of each of the three lists.
-async fn count_named_resources(tx: &mut Tx<'_>, rows: &[i64]) -> WorkResult<usize> {
+/// Counts the resources in the scopes of pools. The SQL counts the quotation marks in the stored JSON: two for each id,
+/// and two for the name of each of the three lists.
+async fn count_scoped_resources(tx: &mut Tx<'_>, rows: &[i64]) -> WorkResult<usize> {
     let sql = r#"SELECT CAST(sum(length(scope) - length(replace(scope, '"', ''))) AS bigint) FROM agent_pools
         WHERE id = ANY($1)"#;
     let quotes: Option<i64> = tx.one(sql, &[rows.to_vec().into()]).await?.get()?;
@@ -416,7 +418,7 @@ async fn list_workspaces_using(
 ) -> WorkResult<HashMap<i64, Vec<String>>> {
     let mut workspaces_of: HashMap<i64, Vec<String>> = HashMap::new();
     let Some(seen) = workspace::select_visible(tx, member).await? else { return Ok(workspaces_of) };
-    // One query per pool, because each query then stops its index scan at the limit.
+    // Each pool has its own query, which stops its index scan at the limit.
     for pool in pools {
         let mut filter = seen.filter.clone();
         filter.and("w.agent_pool_id = {}", pool);
@@ -428,7 +430,7 @@ async fn list_workspaces_using(
     Ok(workspaces_of)
 }
 
-/// Returns the workspaces that the pools list, without duplicates, at most 100.
+/// Returns the workspaces whose ids are in [`AgentPool::workspaces`] of these pools, without duplicates, at most 100.
 ///
 /// # Errors
 /// Those of the store.
@@ -439,44 +441,44 @@ pub async fn load_workspaces(tx: &mut Tx<'_>, member: &Member, pools: &[AgentPoo
     workspace::load_by_rows(tx, member, &rows).await
 }
 
-/// The filters and the order of a list of pools.
+/// The filters and the sort order of a list of pools.
 #[derive(Clone, Debug, Default)]
 pub struct PoolFilter {
-    /// Part of the name, case-insensitive.
+    /// Text that the name of a pool must contain, case-insensitive.
     pub q: Option<String>,
     /// Name of a workspace: selects organization-scoped pools, and pools that allow the workspace itself.
     pub for_workspace: Option<String>,
     /// Name of a project: selects organization-scoped pools, and pools that allow the project.
     pub for_project: Option<String>,
-    /// The order.
+    /// The sort order.
     pub order: AgentPoolOrder,
 }
 
-/// The order of a list of pools.
+/// The sort order of a list of pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AgentPoolOrder {
     /// By creation time.
     Age {
         /// `true` for newest first.
-        backwards: bool,
+        descending: bool,
     },
     /// By name.
     Name {
         /// `true` for descending.
-        backwards: bool,
+        descending: bool,
     },
 }
 
 impl Default for AgentPoolOrder {
     fn default() -> Self {
-        Self::Age { backwards: true }
+        Self::Age { descending: true }
     }
 }
 
 /// Returns a page of the organization's pools.
 ///
 /// # Errors
-/// `Malformed` when the scopes of several pools of the page contain more than [`MAX_NAMED_RESOURCES`] resources in
+/// `Malformed` when the scopes of several pools of the page contain more than [`MAX_SCOPED_RESOURCES`] resources in
 /// total.
 pub async fn list(
     tx: &mut Tx<'_>,
@@ -501,14 +503,14 @@ pub async fn list(
             .next()
         {
             Some(ext_id) => {
-                filter.and("(a.organization_scoped OR a.scope LIKE {})", pattern_of_scope_with(list, ext_id))
+                filter.and("(a.organization_scoped OR a.scope LIKE {})", pattern_of_scopes_allowing(list, ext_id))
             }
             None => filter.and_sql("a.organization_scoped"),
         }
     }
     let order = match wanted.order {
-        AgentPoolOrder::Age { backwards } => ListOrder { column: "a.id", descending: backwards },
-        AgentPoolOrder::Name { backwards } => ListOrder { column: "a.name_lc", descending: backwards },
+        AgentPoolOrder::Age { descending } => ListOrder { column: "a.id", descending },
+        AgentPoolOrder::Name { descending } => ListOrder { column: "a.name_lc", descending },
     };
     const POOLS: ListSource = ListSource { id: "a.id", from: "agent_pools a" };
     let (rows, matching) = page::find_ids_and_count(tx, POOLS, filter, order, page).await?;

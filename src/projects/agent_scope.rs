@@ -23,18 +23,18 @@ pub struct AgentPoolScope {
     pub allowed_workspaces: Vec<String>,
 }
 
-/// A resource that uses or wants to use a pool, by external id.
+/// An organization, project or workspace that uses a pool or is about to use it, by external id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolUser<'u> {
     /// An organization, whose projects and workspaces inherit the pool.
     Organization,
     /// A project, whose workspaces inherit the pool. `None` while the project is being created.
     Project(Option<&'u str>),
-    /// A workspace and its project. The workspace is `None` while it is being created.
+    /// A workspace (`None` while it is being created) and its project.
     Workspace(Option<&'u str>, &'u str),
 }
 
-/// A pool with its scope, to check who may use it.
+/// A pool with its scope, to check whether a resource may use it.
 pub struct UsablePool {
     /// Row id.
     pub id: i64,
@@ -56,8 +56,8 @@ impl AgentPoolScope {
         }
     }
 
-    /// Returns the JSON text to store. The excluded list comes first: [`pattern_of_scope_with`] takes every id that
-    /// follows the name of an allowed list for an allowed id.
+    /// Returns the JSON text to store. The excluded list comes first, because [`pattern_of_scopes_allowing`] matches
+    /// any id after the name of an allowed list.
     pub(super) fn text(&self) -> String {
         let Self { excluded_workspaces, allowed_projects, allowed_workspaces } = self;
         let excluded = json!(excluded_workspaces);
@@ -78,8 +78,9 @@ impl AgentPoolScope {
     }
 }
 
-/// Returns a LIKE pattern for the stored scopes that allow a resource. `list` is the name of the allowed list.
-pub(super) fn pattern_of_scope_with(list: &str, ext_id: &str) -> String {
+/// Returns a LIKE pattern that matches the stored scopes which allow a resource. `list` is `allowed-projects` or
+/// `allowed-workspaces`.
+pub(super) fn pattern_of_scopes_allowing(list: &str, ext_id: &str) -> String {
     format!(r#"%"{list}":[%"{ext_id}"%"#)
 }
 
@@ -123,7 +124,8 @@ impl UsablePool {
         org_id: i64,
         user: PoolUser<'_>,
     ) -> WorkResult<bool> {
-        const SELECT_EXCLUDED_HEIR: &str = "SELECT 1 FROM workspaces w JOIN projects p ON p.id = w.project_id
+        const SELECT_EXCLUDED_INHERITING_WORKSPACE: &str =
+            "SELECT 1 FROM workspaces w JOIN projects p ON p.id = w.project_id
             WHERE w.ext_id = ANY($1) AND w.org_id = $2 AND w.execution_mode IS NULL";
         let mut values: Vec<SqlValue> = vec![self.scope.excluded_workspaces.clone().into(), org_id.into()];
         let of_user = match user {
@@ -135,17 +137,18 @@ impl UsablePool {
                 "p.ext_id = $3"
             }
         };
-        Ok(tx.row(&format!("{SELECT_EXCLUDED_HEIR} AND {of_user} LIMIT 1"), &values).await?.is_some())
+        Ok(tx.row(&format!("{SELECT_EXCLUDED_INHERITING_WORKSPACE} AND {of_user} LIMIT 1"), &values).await?.is_some())
     }
 
-    /// `true` if the pool excludes a workspace, which then may not inherit the pool either.
+    /// `true` if the pool excludes the workspace. The workspace may then not even inherit the pool. A new workspace
+    /// (`None`) is never excluded.
     pub fn excludes(&self, workspace: Option<&str>) -> bool {
         workspace.is_some_and(|id| self.scope.excluded_workspaces.iter().any(|one| one == id))
     }
 }
 
-/// Returns a pool of an organization by external id. The row is locked in share mode, so its scope does not
-/// change before the end of the transaction.
+/// Returns a pool of an organization by external id. The row of the pool is locked in share mode, so that its scope
+/// does not change before the end of the transaction.
 ///
 /// # Errors
 /// Those of the store.
@@ -165,7 +168,7 @@ mod tests {
         ids.iter().map(|id| (*id).to_owned()).collect()
     }
 
-    /// A LIKE match that supports `%` only.
+    /// Matches `text` like SQL LIKE, but supports only the wildcard `%`.
     fn like(text: &str, pattern: &str) -> bool {
         let mut parts = pattern.split('%').filter(|part| !part.is_empty());
         parts.try_fold(text, |rest, part| rest.split_once(part).map(|(_, rest)| rest)).is_some()
@@ -182,10 +185,10 @@ mod tests {
         assert_eq!(AgentPoolScope::parse(&text), scope);
         assert_eq!(AgentPoolScope::parse("{}"), AgentPoolScope::default());
         assert!(
-            like(&text, &pattern_of_scope_with("allowed-workspaces", "ws-2"))
-                && like(&text, &pattern_of_scope_with("allowed-projects", "prj-1"))
+            like(&text, &pattern_of_scopes_allowing("allowed-workspaces", "ws-2"))
+                && like(&text, &pattern_of_scopes_allowing("allowed-projects", "prj-1"))
         );
-        assert!(!like(&text, &pattern_of_scope_with("allowed-workspaces", "ws-out")));
+        assert!(!like(&text, &pattern_of_scopes_allowing("allowed-workspaces", "ws-out")));
     }
 
     #[test]

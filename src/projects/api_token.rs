@@ -16,7 +16,7 @@ use crate::clock::Time;
 use crate::secret::Secret;
 use crate::sql::{SqlRow, SqlValue};
 
-/// Maximum length of a description, in characters.
+/// Maximum length of the description of a token, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 256;
 
 /// The owner of a token, by row id.
@@ -30,7 +30,7 @@ pub enum TokenOwner {
     Organization(i64, OrganizationTokenKind),
 }
 
-/// The kinds of organization tokens.
+/// The kind of an organization token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrganizationTokenKind {
     /// The token acts as an owner of the organization.
@@ -62,7 +62,7 @@ pub struct ApiToken {
     pub team: Option<String>,
     /// The description.
     pub description: Option<String>,
-    /// JSON:API type and id of the creator. `None` if the creator is a team that is hidden from the caller.
+    /// JSON:API type and id of the creator. `None` if the creator is a team that the caller does not see.
     pub created_by: Option<(String, String)>,
     /// Creation time.
     pub created_at: Time,
@@ -72,8 +72,8 @@ pub struct ApiToken {
     pub expired_at: Option<Time>,
 }
 
-/// The columns that [`ApiToken::read`] takes. If the creator is an organization, `o.name` is its current name, which
-/// the API uses as its id. `substr` skips the prefix `organizations/`.
+/// The columns that [`ApiToken::read`] reads. If the creator is an organization, `o.name` is its current name, because
+/// the API uses the name as the id. `substr` skips the prefix `organizations/`.
 pub const TOKEN_COLUMNS: &str =
     "t.id, t.ext_id, t.user_id, t.team_id, t.org_id, t.kind, m.ext_id, t.description, t.created_by,
     o.name, t.created_at, t.last_used_at, t.expired_at FROM api_tokens t LEFT JOIN teams m ON m.id = t.team_id
@@ -106,7 +106,7 @@ impl ApiToken {
     }
 }
 
-/// The attributes of a create.
+/// The attributes of a request that creates a token.
 pub struct ApiTokenRequest {
     /// The description.
     pub description: Option<String>,
@@ -115,8 +115,8 @@ pub struct ApiTokenRequest {
 }
 
 impl ApiTokenRequest {
-    /// Reads and validates the attributes at `now`. Without `expired-at` the token expires after two calendar
-    /// years; with null it never expires.
+    /// Reads and validates the attributes. `expired-at` must be later than `now`. If it is absent, the token expires
+    /// after two calendar years; if it is null, the token never expires.
     pub fn read(attributes: &mut AttributeReader<'_>, now: Time) -> Self {
         let description = attributes.short_text("description", MAX_DESCRIPTION_CHARS).value();
         let expired_at = match attributes.time("expired-at") {
@@ -133,7 +133,7 @@ impl ApiTokenRequest {
     }
 }
 
-/// Sets `created_by` to `None` for creators that are teams hidden from the member.
+/// Sets `created_by` to `None` in tokens whose creator is a team that the member does not see.
 ///
 /// # Errors
 /// Those of the store.
@@ -149,7 +149,7 @@ pub async fn hide_creators(tx: &mut Tx<'_>, member: &Member, tokens: &mut [ApiTo
     Ok(())
 }
 
-/// Creates a token. Returns the stored token and its secret text.
+/// Creates a token and returns the stored token and the secret text.
 ///
 /// # Errors
 /// `Invalid` when another token of the team has the same description.
@@ -230,8 +230,8 @@ pub async fn delete_in_slot(tx: &mut Tx<'_>, owner: TokenOwner) -> WorkResult<()
     delete(tx, &token).await
 }
 
-/// If [`Tx::lock_lookups`] was called, locks the token and reads it again. The owner's row must be locked before the
-/// token.
+/// If [`Tx::lock_lookups`] was called, locks the row of the token and reads it again. A session that also locks the row
+/// of the owner must do so first.
 async fn lock_and_reload(tx: &mut Tx<'_>, token: ApiToken) -> WorkResult<ApiToken> {
     if !tx.locks_lookups() {
         return Ok(token);
@@ -242,7 +242,7 @@ async fn lock_and_reload(tx: &mut Tx<'_>, token: ApiToken) -> WorkResult<ApiToke
 
 async fn load_slot(tx: &mut Tx<'_>, owner: TokenOwner) -> WorkResult<Option<ApiToken>> {
     match owner {
-        // Users have no slots.
+        // Only teams and organizations have slots.
         TokenOwner::User(_) => Ok(None),
         TokenOwner::Team(team) => find_where(tx, "t.team_id = $1 AND t.description IS NULL", &[team.into()]).await,
         TokenOwner::Organization(org, kind) => {
@@ -261,7 +261,7 @@ async fn find_where(tx: &mut Tx<'_>, condition: &str, values: &[SqlValue]) -> Wo
 /// Returns a token that the caller may manage, locked until the end of the session if [`Tx::lock_lookups`] was called.
 ///
 /// # Errors
-/// `NotFound` when it is absent or the caller may not manage it.
+/// `NotFound` when the token is absent or the caller may not manage the token.
 pub async fn find_manageable(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str) -> WorkResult<ApiToken> {
     let token = find_where(tx, "t.ext_id = $1", &[ext_id.into()]).await?.ok_or_else(ApiRejection::not_found)?;
     let mut team_member = None;
@@ -304,27 +304,27 @@ pub async fn list(tx: &mut Tx<'_>, owner: TokenOwner, page: PageRequest) -> Work
 /// The filters of the list of all team tokens.
 #[derive(Clone, Debug, Default)]
 pub struct TeamTokenFilter {
-    /// Part of the team's name, case-insensitive.
+    /// Text that the name of the team must contain, case-insensitive.
     pub q: Option<String>,
-    /// A token must match any of these; empty for all tokens.
-    pub ends: Vec<ApiTokenExpiry>,
+    /// Expiry conditions, of which a token must meet at least one. An empty list selects all tokens.
+    pub expiries: Vec<ApiTokenExpiry>,
 }
 
 /// A filter by the expiry of a token, relative to now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApiTokenExpiry {
-    /// Not expired.
+    /// The token has not expired; it may expire later or never.
     Active,
-    /// Expires within this number of days.
+    /// The token has not expired, but will expire within this number of days.
     Within(i64),
-    /// Expired.
+    /// The token has expired.
     Expired,
-    /// Never expires.
+    /// The token never expires.
     Never,
 }
 
 impl ApiTokenExpiry {
-    /// Parses one value of the query parameter. `None` if it is invalid.
+    /// Parses a condition of the filter parameter, such as `expiring_in_7_days`. `None` if the word is unknown.
     pub fn of(word: &str) -> Option<Self> {
         Some(match word {
             "active" => Self::Active,
@@ -372,9 +372,10 @@ pub async fn list_team_tokens(
     if let Some(q) = &wanted.q {
         filter.and(r"t.name_lc LIKE {} ESCAPE '\'", substring_pattern(q));
     }
-    if !wanted.ends.is_empty() {
-        let ends: Vec<String> = wanted.ends.iter().map(|end| end.condition(&mut filter, tx.now)).collect();
-        filter.and_sql(&format!("({})", ends.join(" OR ")));
+    if !wanted.expiries.is_empty() {
+        let conditions: Vec<String> =
+            wanted.expiries.iter().map(|expiry| expiry.condition(&mut filter, tx.now)).collect();
+        filter.and_sql(&format!("({})", conditions.join(" OR ")));
     }
     let (ids, matching) = page::find_ids_and_count(tx, TOKENS, filter, ORDER, page).await?;
     let sql = format!("SELECT {TOKEN_COLUMNS} WHERE t.id = ANY($1)");
@@ -386,7 +387,7 @@ pub async fn list_team_tokens(
 /// Revokes a token.
 ///
 /// # Errors
-/// `NotFound` when it was deleted concurrently.
+/// `NotFound` when the token was deleted concurrently.
 pub async fn delete(tx: &mut Tx<'_>, token: &ApiToken) -> WorkResult<()> {
     ApiRejection::not_found_unless(delete_row(tx, token).await?)
 }
@@ -394,7 +395,7 @@ pub async fn delete(tx: &mut Tx<'_>, token: &ApiToken) -> WorkResult<()> {
 /// Revokes these team tokens of the member's organization, all of them or none.
 ///
 /// # Errors
-/// `NotFound` when a token is absent, belongs to no team of the organization, or is not manageable by the caller.
+/// `NotFound` when a token is absent, belongs to no team of the organization, or the caller may not manage the token.
 pub async fn delete_team_tokens(
     tx: &mut Tx<'_>,
     caller: &ProjectsCaller,

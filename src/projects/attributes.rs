@@ -8,24 +8,24 @@ use super::rejection::{Fault, Faults, WorkResult};
 use crate::clock::Time;
 use crate::error::Kind;
 
-/// The value of a field of a JSON object.
+/// The value of a field of a JSON object, which may be absent or null.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttributeValue<T> {
-    /// Absent: an update keeps the stored value, a create uses the default.
+    /// The field is absent: an update keeps the stored value, a create uses the default.
     Absent,
-    /// Null.
+    /// The field is null.
     Null,
-    /// Present and not null.
+    /// The field has a value other than null.
     Value(T),
 }
 
 impl<T> AttributeValue<T> {
-    /// Returns the value, if there is one.
+    /// Returns the value; `None` if the field is absent or null.
     pub fn value(self) -> Option<T> {
         if let Self::Value(value) = self { Some(value) } else { None }
     }
 
-    /// Returns the value, if there is one.
+    /// Returns the value; `None` if the field is absent or null.
     pub fn as_value(&self) -> Option<&T> {
         if let Self::Value(value) = self { Some(value) } else { None }
     }
@@ -45,14 +45,14 @@ impl<T> AttributeValue<T> {
     }
 }
 
-/// The attributes of one request, with the faults found so far.
+/// A reader of the attributes of one request, with the faults that it has found so far.
 pub struct AttributeReader<'a> {
     members: &'a Map<String, Value>,
     faults: Faults,
 }
 
 impl<'a> AttributeReader<'a> {
-    /// Creates a reader of the fields of `attributes` of a request.
+    /// Creates a reader of the members of the object `attributes` of a request.
     pub fn new(members: &'a Map<String, Value>) -> Self {
         Self { members, faults: Faults::default() }
     }
@@ -84,15 +84,15 @@ impl<'a> AttributeReader<'a> {
         text
     }
 
-    /// Adds a fault for a string of more than `max_characters` characters.
+    /// Adds a fault if `text` is longer than `max_characters` characters.
     pub fn check_max_characters(&mut self, name: &str, text: &AttributeValue<String>, max_characters: usize) {
         if text.as_value().is_some_and(|text| text.chars().count() > max_characters) {
             self.fault(name, format!("{} is too long (maximum is {max_characters} characters)", display_name(name)));
         }
     }
 
-    /// Reads the name of a resource. The name must not be blank, and must be present if `required`. A rejected name is
-    /// returned as absent.
+    /// Reads the attribute `name`, which must not be blank, and must be present if `required`. Returns `Absent` for a
+    /// rejected name.
     pub fn name(&mut self, required: bool) -> AttributeValue<String> {
         let name = self.text("name");
         let blank = match &name {
@@ -118,8 +118,8 @@ impl<'a> AttributeReader<'a> {
         self.read(name, "an integer", Value::as_i64)
     }
 
-    /// Reads an array of at most `max_texts` strings of at most `max_characters` characters. The length is checked
-    /// before the elements are read.
+    /// Reads an array of at most `max_texts` strings of at most `max_characters` characters. The number of elements is
+    /// checked before the elements are read.
     pub fn texts(&mut self, name: &str, max_texts: usize, max_characters: usize) -> AttributeValue<Vec<String>> {
         let text = |one: &Value| one.as_str().filter(|text| !text.contains('\0')).map(str::to_owned);
         let fits = self.members.get(name).and_then(Value::as_array).is_none_or(|texts| texts.len() <= max_texts);
@@ -157,7 +157,7 @@ impl<'a> AttributeReader<'a> {
         let time = self.read(name, "a time of the form 2030-01-02T03:04:05Z", |value| {
             crate::clock::parse_rfc3339("", value.as_str()?).ok()
         });
-        // A leap second parses as the last nanosecond of the previous second.
+        // A time in a leap second parses as the last nanosecond of the previous second, and is rejected here too.
         if time.as_value().is_some_and(|time| time.nanosecond() % 1000 != 0) {
             let rule = "must have at most 6 fractional digits of seconds, and must not be in a leap second";
             self.fault(name, format!("{} {rule}", display_name(name)));
@@ -166,12 +166,12 @@ impl<'a> AttributeReader<'a> {
         time
     }
 
-    /// Adds a fault at the attribute `name`.
+    /// Adds a fault whose position is the attribute `name`.
     pub fn fault(&mut self, name: &str, detail: impl Into<std::borrow::Cow<'static, str>>) {
         self.faults.push(Fault::attribute(name, detail));
     }
 
-    /// Adds a fault at any position.
+    /// Adds a fault.
     pub fn push(&mut self, fault: Fault) {
         self.faults.push(fault);
     }
@@ -181,10 +181,10 @@ impl<'a> AttributeReader<'a> {
         self.faults.is_empty()
     }
 
-    /// Rejects with all faults.
+    /// Rejects the request if there are faults.
     ///
     /// # Errors
-    /// `Invalid` with all faults.
+    /// `Invalid` with all faults, if there are any.
     pub fn finish(self) -> WorkResult<()> {
         self.faults.finish(Kind::Invalid)
     }

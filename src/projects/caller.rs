@@ -1,4 +1,5 @@
-//! The caller of a request: the subject of its token. [`member`](super::member) has its rights in an organization.
+//! The caller of a request: the user, team or organization that owns its token. Module [`member`](super::member)
+//! determines the caller's rights in an organization.
 
 use super::rejection::{ApiRejection, WorkResult};
 use super::store::BoundToken;
@@ -8,7 +9,7 @@ use crate::clock::Time;
 use crate::error::Kind;
 use crate::sql::SqlError;
 
-/// The owner of a token.
+/// The owner of an API token, on whose behalf the request acts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenSubject {
     /// A user: the token has the union of the rights of the user's teams.
@@ -73,7 +74,7 @@ impl ProjectsCaller {
         }
     }
 
-    /// Returns the display name: the username of a user, the reference of other subjects.
+    /// Returns the display name: the username of a user, or the [reference](Self::reference) of a team or organization.
     pub fn name(&self) -> String {
         match &self.subject {
             TokenSubject::User { username, .. } => username.clone(),
@@ -81,7 +82,7 @@ impl ProjectsCaller {
         }
     }
 
-    /// Returns the caller of a presented token.
+    /// Authenticates a request: returns the caller to whom the presented token belongs.
     ///
     /// # Errors
     /// `Unauthenticated`, always with the same text, when the token is malformed, unknown or expired, or its seal (a
@@ -99,7 +100,7 @@ impl ProjectsCaller {
         let organization: (Option<i64>, Option<String>) = (row.get()?, row.get()?);
         let kind: String = row.get()?;
         let body: Option<Vec<u8>> = row.get()?;
-        // A team's token has no organization column of its own.
+        // The column `t.org_id` is null for a team token, so `org` is `None`.
         let bound = BoundToken {
             lookup: &lookup,
             secret_sha256: &stored,

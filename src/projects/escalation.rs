@@ -1,7 +1,7 @@
 //! Prevents privilege escalation through teams.
 //!
-//! A member who creates a team's tokens, changes its members or grants it access could act as the team. A member may
-//! therefore do so only if the member has all rights that the team has or gets: in the organization
+//! A member who creates tokens of a team, changes its members or grants it access could use the rights of the team. A
+//! member may therefore do so only with all rights that the team has or gets: in the organization
 //! ([`team::access`](super::team::access)), on projects and on workspaces. Owners have all rights. Revoking access
 //! needs no such rights.
 
@@ -24,7 +24,7 @@ const MAX_COMPARED_GRANTS: i64 = 1000;
 /// Rejects an action of the member on a team that has a right which the member lacks.
 ///
 /// # Errors
-/// `Forbidden`.
+/// `Forbidden` when the team has such a right, or too many grants to compare.
 pub async fn reject_stronger_team(tx: &mut Tx<'_>, member: &Member, team: &Team) -> WorkResult<()> {
     if find_covered_teams(tx, member, std::slice::from_ref(team)).await?.contains(&team.id) {
         return Ok(());
@@ -57,7 +57,7 @@ pub async fn find_covered_teams(tx: &mut Tx<'_>, member: &Member, teams: &[Team]
         given.push((team, project, is_default, parse_extent(&row.get::<String>()?, row.get()?)));
     }
     if given.len() as i64 > MAX_COMPARED_GRANTS {
-        // Too many grants to compare: these teams count as not covered.
+        // There are too many grants to compare, so these teams count as not covered.
         covered.retain(|team| !unknown.contains(team));
         return Ok(covered);
     }
@@ -76,14 +76,14 @@ pub async fn find_covered_teams(tx: &mut Tx<'_>, member: &Member, teams: &[Team]
     let held = load_member_extents(tx, member, given.iter().map(|(_, project, ..)| *project).collect()).await?;
     for (team, project, is_default, extent) in given {
         let everywhere = ProjectAccessExtent::of_organization(member.rights, is_default);
-        if !held.get(&project).copied().unwrap_or(ProjectAccessExtent::NONE).and(everywhere).covers(extent) {
+        if !held.get(&project).copied().unwrap_or(ProjectAccessExtent::NONE).union(everywhere).covers(extent) {
             covered.remove(&team);
         }
     }
     Ok(covered)
 }
 
-/// Returns the access of the member's teams to projects: the union for each project, by project row id.
+/// Returns the union of the access of the member's teams to each of these projects, by project row id.
 async fn load_member_extents(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -101,20 +101,20 @@ async fn load_member_extents(
         let project: i64 = row.get()?;
         let extent = parse_extent(&row.get::<String>()?, row.get()?);
         let sum = held.entry(project).or_insert(ProjectAccessExtent::NONE);
-        *sum = sum.and(extent);
+        *sum = sum.union(extent);
     }
     Ok(held)
 }
 
 fn parse_extent(level: &str, custom: Option<String>) -> ProjectAccessExtent {
-    ProjectAccessExtent::stored(level, custom.as_deref())
+    ProjectAccessExtent::from_stored(level, custom.as_deref())
 }
 
-/// Rejects granting a team access to a project (`given`) that neither the member has nor the team has already
-/// (`before`).
+/// Rejects a grant of access to a project (`given`) that exceeds the union of the member's own access and the access
+/// that the team already has (`before`).
 ///
 /// # Errors
-/// `Forbidden`.
+/// `Forbidden` when `given` exceeds this union.
 pub async fn reject_excess_access(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -130,7 +130,7 @@ pub async fn reject_excess_access(
         .remove(&project.id)
         .unwrap_or(ProjectAccessExtent::NONE);
     let everywhere = ProjectAccessExtent::of_organization(member.rights, project.is_default);
-    if held.and(everywhere).and(before).covers(given) {
+    if held.union(everywhere).union(before).covers(given) {
         return Ok(());
     }
     Err(ApiRejection::forbidden(GRANT_EXCEEDS_OWN_RIGHTS).into())

@@ -1,4 +1,4 @@
-//! Rights on single projects that the member's teams were granted. The rights of all teams are united.
+//! Rights on single projects that the member's teams were granted. A member has the union of the rights of all teams.
 //!
 //! Lists load all grants ([`load_all`]) unless there are too many. Other requests load the grants on the projects that
 //! they need ([`load_for_projects`]).
@@ -13,14 +13,14 @@ use crate::sql::{SqlError, SqlValue};
 /// Maximum number of grants that [`load_all`] loads.
 const MAX_LOADED_GRANTS: usize = 10_000;
 
-/// Pairs of a project's row id and the rights on the project, sorted by row id, without duplicates.
+/// The granted rights by project: pairs of the project's row id and the rights, sorted by row id, without duplicates.
 #[derive(Debug, Default)]
 pub struct ProjectGrants(Vec<(i64, ProjectRights)>);
 
 impl ProjectGrants {
-    /// Creates the sorted form. The rights of several grants on one project are united.
+    /// Sorts the grants and replaces several grants on one project by the union of their rights.
     fn union(mut grants: Vec<(i64, ProjectRights)>) -> Self {
-        // The stable sort detects presorted runs; the grants of one team are sorted already.
+        // The grants of one team are already sorted, and the stable sort is fast on presorted runs.
         grants.sort_by_key(|(project, _)| *project);
         grants.dedup_by(|next, kept| {
             let same = next.0 == kept.0;
@@ -32,7 +32,7 @@ impl ProjectGrants {
         Self(grants)
     }
 
-    /// Adds one grant. Rights on a project that is already present are united.
+    /// Adds a grant. The rights on the project become the union of the present and the new rights.
     #[must_use]
     pub fn with_grant(mut self, project: i64, rights: ProjectRights) -> Self {
         self.0.push((project, rights));
@@ -51,10 +51,10 @@ impl ProjectGrants {
     }
 }
 
-/// Returns an SQL condition on `team_project_access a`: its project exists in the organization whose row id is
-/// parameter `org`. A deleted project belongs to an ended (deleted) organization until its rows are removed. The
-/// project of each grant is looked up only while an ended organization exists, because the lookups cost many times as
-/// much as reading the grants.
+/// Returns an SQL condition on `team_project_access a`: the project of the grant exists in the organization whose row
+/// id is the parameter `org`. A deleted project belongs to an ended (deleted) organization until its rows are removed.
+/// The condition looks up projects only while an ended organization exists, because the lookups cost many times as much
+/// as reading the grants.
 pub(super) fn on_existing_project(org: &str) -> String {
     format!(
         "(NOT EXISTS (SELECT 1 FROM organizations WHERE ended_at IS NOT NULL)
@@ -70,8 +70,8 @@ pub async fn load_all(tx: &mut Tx<'_>, member: &Member) -> WorkResult<Option<Pro
     if member.teams.is_empty() {
         return Ok(Some(ProjectGrants::default()));
     }
-    // The grants are aggregated into one text, because transferring a row per grant takes longer than finding the rows.
-    // They are ordered like the index, so that the planner uses the index.
+    // The query aggregates the grants into one text, because transferring a row per grant takes longer than finding the
+    // rows. It orders the grants like the index, so that the planner uses the index.
     let sql = format!(
         "SELECT string_agg(project_id || ' ' || perm_bits, ',') FROM
         (SELECT a.project_id, a.perm_bits FROM team_project_access a WHERE a.team_id = ANY($1) AND {}

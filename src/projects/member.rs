@@ -1,6 +1,6 @@
 //! Membership: the rights of a caller in an organization, which are the union of the rights of the caller's teams.
 //!
-//! To callers who are not members, an organization looks as if it did not exist.
+//! Callers who are not members get the same response as if the organization did not exist.
 
 use super::caller::{ProjectsCaller, TokenSubject};
 use super::organization::{ORGANIZATION_NOT_ENDED, Organization};
@@ -11,7 +11,7 @@ use super::tx::Tx;
 use crate::error::Kind;
 use crate::sql::SqlValue;
 
-/// A caller in an organization.
+/// The membership of a caller in an organization, with the caller's rights there.
 #[derive(Clone, Debug)]
 pub struct Member {
     /// `true` if the caller is an owner, who has all rights.
@@ -35,8 +35,8 @@ impl Member {
         self.rights |= if is_owners { OrganizationRights::ALL } else { OrganizationRights::from_bits(access) };
     }
 
-    /// Returns the caller's rights on a project. `of_teams` are the rights on it that were granted to the caller's
-    /// teams.
+    /// Returns the caller's rights on a project. `of_teams` are the rights on the project that were granted to the
+    /// caller's teams.
     pub fn rights_on_project(&self, is_default: bool, of_teams: ProjectRights) -> ProjectRights {
         let on_default = if is_default { self.rights.on_default_project() } else { ProjectRights::NONE };
         of_teams | self.rights.on_projects() | on_default
@@ -45,13 +45,13 @@ impl Member {
     /// Checks that the caller is an owner.
     ///
     /// # Errors
-    /// `NotFound` for other callers.
+    /// `NotFound` when the caller is not an owner.
     pub fn require_owner(&self) -> WorkResult<()> {
         ApiRejection::not_found_unless(self.is_owner)
     }
 }
 
-/// Returns the caller's membership in an organization, found by its name in any case.
+/// Returns the caller's membership in the organization with this name, case-insensitive.
 ///
 /// # Errors
 /// `NotFound` when the organization is absent or the caller is not a member. `Unauthenticated` for a user token if the
@@ -87,8 +87,8 @@ async fn resolve(tx: &mut Tx<'_>, caller: &ProjectsCaller, organization: Organiz
         }
         TokenSubject::Team { .. } => return Err(ApiRejection::not_found().into()),
         TokenSubject::User { id, .. } => {
-            // Yields one row per team, or one row with a null team for a member without teams. A deleted team also
-            // yields a null.
+            // The query returns one row per team, or one row with a null team for a member without teams. For a deleted
+            // team, these columns are null, too.
             let teams = "SELECT t.id, t.is_owners, t.org_access FROM organization_memberships m
                 LEFT JOIN team_memberships x ON x.user_id = m.user_id AND x.org_id = m.org_id
                 LEFT JOIN teams t ON t.id = x.team_id AND t.org_id = m.org_id
@@ -149,11 +149,11 @@ pub async fn resolve_all(
 /// The filters of a list of organizations, case-insensitive.
 #[derive(Clone, Debug, Default)]
 pub struct OrganizationFilter {
-    /// Part of the name or of the email address. Takes precedence over the other filters.
+    /// Text that the name or the email address must contain. If present, the other filters are ignored.
     pub q: Option<String>,
-    /// Part of the name.
+    /// Text that the name must contain.
     pub name: Option<String>,
-    /// Part of the email address.
+    /// Text that the email address must contain.
     pub email: Option<String>,
 }
 
@@ -176,7 +176,7 @@ pub async fn list(
             *id,
         ),
         TokenSubject::Team { org_id, .. } => ListCondition::new("o.id = {}", *org_id),
-        TokenSubject::Organization { audit: true, .. } => return Ok(ResultPage::none()),
+        TokenSubject::Organization { audit: true, .. } => return Ok(ResultPage::empty()),
         TokenSubject::Organization { id, .. } => ListCondition::new("o.id = {}", *id),
     };
     filter.and_sql(ORGANIZATION_NOT_ENDED);

@@ -1,7 +1,7 @@
 //! Memberships of users in organizations and their teams.
 //!
-//! Inviting an unknown email address creates a user. Memberships of a user without any request yet are `invited`; the
-//! first request activates them in all organizations ([`super::last_use`]).
+//! Inviting an unknown email address creates a user. The memberships of a user are `invited` until the user's first
+//! request, which activates them in all organizations ([`super::last_use`]).
 
 use std::collections::{HashMap, HashSet};
 
@@ -38,7 +38,7 @@ impl MembershipStatus {
     }
 }
 
-/// A membership as stored, with those teams of the user that the caller sees.
+/// A membership as stored, with the teams of the user that the caller sees.
 #[derive(Clone, Debug)]
 pub struct Membership {
     /// Row id.
@@ -72,12 +72,12 @@ impl Membership {
     }
 }
 
-/// Maximum number of team memberships in one response for several members. Each takes as much memory and time as a
-/// small resource.
+/// Maximum number of team memberships in a response that contains several members. Each membership costs as much memory
+/// and time as a small resource.
 const MAX_TEAM_MEMBERSHIPS: usize = 20_000;
 
-/// Returns the memberships in the order of `ids`. With `Some(by)`, the users' teams are included; `by` is the query
-/// parameter that a fault about too many teams names.
+/// Returns the memberships with these row ids, in the order of `ids`. Loads the users' teams if `parameter` is `Some`:
+/// the query parameter that the fault names if there are too many teams.
 ///
 /// # Errors
 /// `Malformed` when several members are in more than `MAX_TEAM_MEMBERSHIPS` teams in total.
@@ -85,15 +85,15 @@ async fn load_by_rows(
     tx: &mut Tx<'_>,
     member: &Member,
     ids: &[i64],
-    by: Option<&'static str>,
+    parameter: Option<&'static str>,
 ) -> WorkResult<Vec<Membership>> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
     let mut found = load_without_teams(tx, ids).await?;
-    let Some(by) = by else { return Ok(found) };
+    let Some(parameter) = parameter else { return Ok(found) };
     let users = found.iter().map(|membership| membership.user.id).collect();
-    let mut teams = load_visible_teams(tx, member, users, by).await?;
+    let mut teams = load_visible_teams(tx, member, users, parameter).await?;
     for membership in &mut found {
         membership.teams = teams.remove(&membership.user.id).unwrap_or_default();
     }
@@ -115,14 +115,14 @@ async fn load_visible_teams(
     tx: &mut Tx<'_>,
     member: &Member,
     users: Vec<i64>,
-    by: &'static str,
+    parameter: &'static str,
 ) -> WorkResult<HashMap<i64, Vec<(i64, String)>>> {
     let max = if users.len() > 1 { MAX_TEAM_MEMBERSHIPS } else { i32::MAX as usize };
     let mut filter = ListCondition::new("t.org_id = {}", member.organization.id);
     filter.and("x.user_id = ANY({})", users);
     filter.and("x.org_id = {}", member.organization.id);
     team::restrict_to_visible(member, &mut filter);
-    // The inner query applies the limit before the outer one sorts, so that an excessive number of rows is not sorted.
+    // The inner query applies the limit before the outer query sorts, so at most `limit` rows are sorted.
     let condition = filter.text().to_owned();
     let limit = filter.parameter(max as i64 + 1);
     let sql = format!(
@@ -132,7 +132,7 @@ async fn load_visible_teams(
     let rows = tx.rows(&sql, &filter.values).await?;
     if rows.len() > max {
         let detail = format!("the members are in more than {max} teams in total; use a smaller page");
-        return Err(ApiRejection::parameter(by, detail).into());
+        return Err(ApiRejection::parameter(parameter, detail).into());
     }
     let mut teams: HashMap<i64, Vec<_>> = HashMap::new();
     for mut row in rows {
@@ -145,7 +145,7 @@ async fn load_visible_teams(
 /// Returns the memberships of users in the member's organization, with or without their teams.
 ///
 /// # Errors
-/// `Malformed` when several users are in too many teams.
+/// `Malformed` when the teams are requested and several users are in more than `MAX_TEAM_MEMBERSHIPS` teams in total.
 pub async fn list_for_users(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -160,18 +160,19 @@ pub async fn list_for_users(
     load_by_rows(tx, member, &ids, with_teams.then_some("include")).await
 }
 
-/// The filters and the order of a list.
+/// The filters and the sort order of a list of memberships.
 #[derive(Clone, Debug, Default)]
 pub struct MembershipFilter {
-    /// Email addresses to match, any of them, case-insensitive; empty for all.
+    /// Email addresses, case-insensitive: the user must have one of them. An empty list selects all users.
     pub emails: Vec<String>,
-    /// `active` or `invited`.
+    /// The status, `active` or `invited`.
     pub status: Option<String>,
-    /// Part of the email address or of the username, case-insensitive.
+    /// Text that the email address or the username must contain, case-insensitive.
     pub q: Option<String>,
-    /// Row id of a team that the user is in.
+    /// Row id of a team of which the user must be a member.
     pub team: Option<i64>,
-    /// Sort by status instead of age: `Some(false)` puts active memberships first, `Some(true)` invited ones.
+    /// Sorts by status instead of age: `Some(false)` lists active memberships first, `Some(true)` invited memberships
+    /// first.
     pub by_status: Option<bool>,
 }
 
@@ -186,7 +187,8 @@ pub async fn list(
     page: PageRequest,
 ) -> WorkResult<ResultPage<Membership>> {
     const MEMBERSHIPS: ListSource = ListSource { id: "m.id", from: MEMBERSHIPS_FROM };
-    // Row ids are far below 2^62, so the sum neither overflows nor mixes the two groups.
+    // Sorts active before invited memberships, and by row id within each group. Row ids are far below 2^62, so the
+    // groups do not overlap.
     const STATUS: &str = "(m.id + CASE m.status WHEN 'active' THEN 0 ELSE 4611686018427387904 END)";
     let order = match wanted.by_status {
         None => ListOrder { column: "m.id", descending: true },
@@ -223,7 +225,7 @@ pub async fn list_own(
     const WITH_ORGANIZATION: ListSource =
         ListSource { id: "m.id", from: "organization_memberships m JOIN organizations o ON o.id = m.org_id" };
     const ORDER: ListOrder = ListOrder { column: "m.id", descending: true };
-    let TokenSubject::User { id: user, .. } = caller.subject else { return Ok(ResultPage::none()) };
+    let TokenSubject::User { id: user, .. } = caller.subject else { return Ok(ResultPage::empty()) };
     let mut filter = ListCondition::new("m.user_id = {} AND o.user_tokens_enabled", user);
     filter.and_sql(organization::ORGANIZATION_NOT_ENDED);
     let (ids, matching) = page::find_ids_and_count(tx, WITH_ORGANIZATION, filter, ORDER, page).await?;
@@ -264,11 +266,11 @@ pub async fn list_own(
     Ok(ResultPage { items, matching })
 }
 
-/// Returns the membership with this id and the caller's own membership in the organization. The former is locked until
-/// the end of the session if [`Tx::lock_lookups`] was called.
+/// Returns the caller's own membership in an organization, and the membership in it with this external id. The latter
+/// is locked until the end of the session if [`Tx::lock_lookups`] was called.
 ///
 /// # Errors
-/// `NotFound` when it is absent or the caller is not a member.
+/// `NotFound` when the membership is absent or the caller is not a member.
 pub async fn find_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str) -> WorkResult<(Member, Membership)> {
     let found = tx.row("SELECT id, org_id FROM organization_memberships WHERE ext_id = $1", &[ext_id.into()]).await?;
     let mut found = found.ok_or_else(ApiRejection::not_found)?;
@@ -285,8 +287,8 @@ pub async fn find_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str
 /// Checks that the member may invite and remove users.
 ///
 /// # Errors
-/// `NotFound` otherwise.
-pub fn may_manage(member: &Member) -> WorkResult<()> {
+/// `NotFound` when the member may not.
+pub fn require_may_manage(member: &Member) -> WorkResult<()> {
     ApiRejection::not_found_unless(member.is_owner || member.rights.has(OrganizationFlag::ManageMembership))
 }
 
@@ -304,7 +306,7 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, email: &str, teams: &[Stri
     let values: [SqlValue; 5] =
         [id::new("ou").into(), member.organization.id.into(), user.into(), status.name().into(), tx.now.into()];
     let row: i64 = tx.one(insert, &values).await?.get()?;
-    members::add_to_all(tx, &teams, user).await?;
+    members::add_to_teams(tx, &teams, user).await?;
     load_by_row(tx, member, row).await
 }
 
@@ -361,8 +363,8 @@ pub async fn delete(
         return Err(ApiRejection::not_found().into());
     }
     let gone = tx.execute("DELETE FROM organization_memberships WHERE id = $1", &[membership.id.into()]).await?;
-    // If the row is gone, the user must not be removed from teams: the user may have become a member again, with a new
-    // row.
+    // If a concurrent request deleted the row, the user stays in the teams: the user may have become a member again,
+    // with a new row.
     ApiRejection::not_found_unless(gone > 0)?;
-    members::remove_everywhere(tx, member.organization.id, user).await
+    members::remove_from_all_teams(tx, member.organization.id, user).await
 }

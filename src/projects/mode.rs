@@ -1,10 +1,10 @@
 //! Execution modes: attributes, inheritance, and validation, for organizations, projects and workspaces.
 //!
-//! The levels organization, project and workspace use the same rules ([`read`]) and differ in attribute names
+//! The levels organization, project and workspace use the same rules ([`read_change`]) and differ in attribute names
 //! ([`ModeLevel`]). A mode and its agent pool are always inherited as a pair.
 //!
-//! Clients send back the attributes that they have read. A mode and pool next to `setting-overwrites` of `false` are
-//! therefore ignored as inherited values, and a value that equals the current one changes nothing.
+//! Clients send back the attributes that they have read. If a request sets `setting-overwrites` to `false`, its mode
+//! and pool are therefore ignored: they are the inherited values. A value that equals the current one changes nothing.
 
 use super::agent_scope::{self, PoolUser};
 use super::attributes::{AttributeReader, AttributeValue, display_name};
@@ -16,7 +16,7 @@ use super::tx::Tx;
 pub struct ExecutionMode {
     /// `remote`, `local` or `agent`.
     pub name: String,
-    /// External id of the agent pool: `Some` exactly for `agent`.
+    /// External id of the agent pool. `Some` if and only if the mode is `agent`.
     pub pool: Option<String>,
 }
 
@@ -35,7 +35,7 @@ pub struct ModeLevel {
     has_operations: bool,
 }
 
-/// Organizations always have a mode of their own. A relationship names the pool.
+/// The level of organizations, which always have a mode of their own. A relationship names the pool.
 pub const ORGANIZATION_LEVEL: ModeLevel = ModeLevel {
     mode: "default-execution-mode",
     pool: "default-agent-pool",
@@ -43,9 +43,9 @@ pub const ORGANIZATION_LEVEL: ModeLevel = ModeLevel {
     inherits_mode: false,
     has_operations: false,
 };
-/// Projects inherit from the organization.
+/// The level of projects, which may inherit the mode from the organization.
 pub const PROJECT_LEVEL: ModeLevel = ModeLevel { pool_by_attribute: true, inherits_mode: true, ..ORGANIZATION_LEVEL };
-/// Workspaces inherit from their project.
+/// The level of workspaces, which may inherit the mode from their project.
 pub const WORKSPACE_LEVEL: ModeLevel = ModeLevel {
     mode: "execution-mode",
     pool: "agent-pool",
@@ -54,21 +54,21 @@ pub const WORKSPACE_LEVEL: ModeLevel = ModeLevel {
     has_operations: true,
 };
 
-/// The change that a request makes to the mode.
+/// The change that a request makes to an execution mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModeChange {
-    /// No change; on a create, the mode is inherited.
+    /// The mode stays as it is. A new resource inherits its mode.
     Unchanged,
-    /// Inherit from the parent level.
+    /// The resource inherits the mode from its project or organization.
     Inherit,
-    /// Set this mode.
+    /// The resource gets this mode of its own.
     Own(ExecutionMode),
 }
 
-/// The columns `execution_mode` and `agent_pool_id` after a change.
+/// The values of the columns `execution_mode` and `agent_pool_id` to store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModeColumns {
-    /// The mode; `None` to inherit.
+    /// The execution mode; `None` to inherit it.
     pub mode: Option<String>,
     /// Row id of the agent pool.
     pub pool: Option<i64>,
@@ -92,23 +92,24 @@ impl ModeLevel {
     }
 }
 
-/// The modes before the request; both are `None` on a create.
+/// The modes of a resource before a request. Both are `None` for a resource to be created.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CurrentModes<'m> {
-    /// The own mode of the resource; `None` if it inherits.
+    /// The mode set on the resource itself; `None` if the resource inherits its mode.
     pub own: Option<&'m ExecutionMode>,
-    /// The effective mode, own or inherited, which responses show.
+    /// The effective mode, set or inherited, which responses contain.
     pub effective: Option<&'m ExecutionMode>,
 }
 
 struct RequestedPool {
     requested: AttributeValue<String>,
-    /// The pool in the relationship, at a level that has a pool attribute. It is used only if the mode needs a pool and
-    /// the attribute is absent.
+    /// At a level with a pool attribute: the pool that a relationship names. It is used only if the mode needs a pool
+    /// and the attribute is absent.
     fallback: Option<String>,
 }
 
-/// Reads the mode of a request. `related_pool` is the id of the pool in the relationship.
+/// Reads the change of the execution mode from the attributes of a request. `related_pool` is the id of the pool in the
+/// relationship.
 pub fn read_change(
     attributes: &mut AttributeReader<'_>,
     level: &ModeLevel,
@@ -121,7 +122,7 @@ pub fn read_change(
         true => (attributes.text(&level.pool_attribute()), related_pool.value()),
         false => (related_pool, None),
     };
-    // An empty string names no pool.
+    // An empty pool id counts as null.
     let requested = if requested.as_value().is_some_and(String::is_empty) { AttributeValue::Null } else { requested };
     let (Ok(mode), Ok(overwrites)) = (mode, overwrites) else { return ModeChange::Unchanged };
     decide_change(level, mode, overwrites, RequestedPool { requested, fallback }, before.own).unwrap_or_else(|fault| {
@@ -131,7 +132,7 @@ pub fn read_change(
 }
 
 /// Reads the mode from its attribute or from the older attribute `operations`; null means absent. If the two contradict
-/// each other, the one that differs from the shown mode counts.
+/// each other, the one that differs from `shown`, the mode in the last response, counts.
 fn read_mode(
     attributes: &mut AttributeReader<'_>,
     level: &ModeLevel,
@@ -208,7 +209,7 @@ fn decide_change(
             _ => Ok(ModeChange::Unchanged),
         };
     }
-    // Without a named pool, `agent` keeps the stored pool.
+    // If the request names no pool, the mode `agent` keeps the stored pool.
     match pool.or_stored(fallback.or_else(|| stored_pool.cloned())) {
         Some(pool) => Ok(ModeChange::Own(ExecutionMode { name, pool: Some(pool) })),
         None => Err(level.pool_fault("must be specified when using 'agent' execution mode")),
@@ -216,8 +217,9 @@ fn decide_change(
 }
 
 impl ModeChange {
-    /// Returns the columns to store, or `None` for no change. Adds a fault if the pool is not in the organization. A
-    /// pool other than the `stored` one must also be usable by `user`.
+    /// Returns the column values to store, or `None` for no change. Adds a fault if the pool is not in the
+    /// organization. A pool that differs from that of `stored`, the mode before the request, must also be usable by
+    /// `user`.
     ///
     /// # Errors
     /// Those of the store.
@@ -470,7 +472,7 @@ mod tests {
     }
 
     proptest! {
-        /// For any input, the resulting mode has a pool exactly if it is `agent`.
+        /// For any input, the resulting mode has a pool if and only if the mode is `agent`.
         #[test]
         fn pool_requires_agent_mode(
             named in prop::option::of(prop::sample::select(MODE_NAMES.to_vec())),

@@ -1,7 +1,7 @@
 //! Organizations, which own all other resources.
 //!
-//! [`change`] validates their attributes, [`settings`] has the attributes that have no effect, and [`removal`] removes
-//! deleted organizations. [`member`](super::member) has the rights of a caller.
+//! Module [`change`] validates the attributes of organizations, [`settings`] handles the attributes that have no
+//! effect, and [`removal`] removes deleted organizations. [`member`](super::member) determines the rights of a caller.
 
 pub mod change;
 pub mod removal;
@@ -45,7 +45,7 @@ pub struct Organization {
     pub created_at: Time,
 }
 
-/// The columns that [`Organization::read`] takes, from `organizations o` and its default agent pool `a`.
+/// The columns that [`Organization::read`] reads, from `organizations o` and the default agent pool `a`.
 const ORGANIZATION_COLUMNS: &str = "o.id, o.ext_id, o.name, o.email, o.execution_mode, a.ext_id, o.user_tokens_enabled,
     o.allow_force_delete, o.settings, o.project_count, o.workspace_count, o.created_at
     FROM organizations o LEFT JOIN agent_pools a ON a.id = o.agent_pool_id";
@@ -69,11 +69,11 @@ impl Organization {
         })
     }
 
-    /// Returns the organization with this column value, without checking the caller's rights. It is locked until the
-    /// end of the session if [`Tx::lock_lookups_and_organization`] was called.
+    /// Returns the organization whose `column` has this value, without checking the caller's rights. The organization
+    /// is locked until the end of the session if [`Tx::lock_lookups_and_organization`] was called.
     ///
     /// # Errors
-    /// `NotFound` when it is absent.
+    /// `NotFound` when the organization is absent.
     pub(super) async fn load_by_column(tx: &mut Tx<'_>, column: &str, value: SqlValue) -> WorkResult<Self> {
         if tx.locks_organization() {
             lock_where(tx, column, value.clone()).await?;
@@ -102,7 +102,7 @@ impl Organization {
 /// Returns the organization with a row id, without checking the caller's rights.
 ///
 /// # Errors
-/// `NotFound` when it is absent.
+/// `NotFound` when the organization is absent.
 pub async fn load_by_row(tx: &mut Tx<'_>, id: i64) -> WorkResult<Organization> {
     Organization::load_by_column(tx, "o.id", id.into()).await
 }
@@ -135,7 +135,7 @@ pub async fn create(tx: &mut Tx<'_>, owner: i64, name: &str, email: &str, settin
 /// Locks the organization's row until the end of the transaction, to serialize changes within one organization.
 ///
 /// # Errors
-/// `NotFound` when it is deleted.
+/// `NotFound` when the organization was deleted.
 pub async fn lock(tx: &mut Tx<'_>, id: i64) -> WorkResult<()> {
     lock_where(tx, "o.id", id.into()).await
 }
@@ -153,7 +153,7 @@ pub async fn find_default_project(tx: &mut Tx<'_>, id: i64) -> WorkResult<Option
     Ok(find_default_projects(tx, vec![id]).await?.remove(&id))
 }
 
-/// Returns the external ids of default projects by organization row id.
+/// Returns the external ids of the default projects of these organizations, by organization row id.
 ///
 /// # Errors
 /// Those of the store.
@@ -166,15 +166,16 @@ pub async fn find_default_projects(tx: &mut Tx<'_>, organizations: Vec<i64>) -> 
     Ok(projects)
 }
 
-/// Deletes an organization: marks it as ended. From then on it and its resources are invisible and its name is free.
+/// Deletes an organization by marking it as ended: it and its resources become invisible, and its name may be reused.
 /// Users remain. [`removal`] removes the rows later.
 ///
 /// # Errors
-/// `NotFound` when it is already deleted.
+/// `NotFound` when the organization is already deleted.
 pub async fn delete(tx: &mut Tx<'_>, id: i64) -> WorkResult<()> {
     lock(tx, id).await?;
-    // The new `name_lc` frees the name. Names contain no slash, so no other organization has it. The removal deletes
-    // agent pools before the organization, so the reference to the default pool must be cleared.
+    // The new `name_lc` frees the name for reuse. It is unique, because it contains the external id, and names contain
+    // no slash. The removal deletes agent pools before the organization, so the reference to the default pool must be
+    // cleared.
     let end = "UPDATE organizations SET ended_at = $1, name_lc = '/' || ext_id, execution_mode = 'remote',
         agent_pool_id = NULL WHERE id = $2";
     tx.execute(end, &[tx.now.into(), id.into()]).await?;

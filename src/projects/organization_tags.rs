@@ -1,4 +1,4 @@
-//! The flat tags of all workspaces of an organization, without duplicates.
+//! The flat tags (tags without a value) of all workspaces of an organization, without duplicates.
 
 use super::member::Member;
 use super::page::{PageRequest, ResultPage, substring_pattern};
@@ -6,7 +6,7 @@ use super::rejection::WorkResult;
 use super::tx::Tx;
 use super::workspace;
 
-/// A flat tag.
+/// A flat tag (a tag without a value), with the number of its workspaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrganizationTag {
     /// The name.
@@ -15,13 +15,13 @@ pub struct OrganizationTag {
     pub workspaces: i64,
 }
 
-/// The filters of a list.
+/// The filters of a list of an organization's tags.
 #[derive(Clone, Debug, Default)]
 pub struct OrganizationTagFilter {
-    /// Part of the name, case-insensitive.
+    /// Text that the name of the tag must contain, case-insensitive.
     pub q: Option<String>,
     /// External id of a workspace. The tags of this workspace are excluded from the list.
-    pub not_of: Option<String>,
+    pub excluded_workspace: Option<String>,
 }
 
 /// Returns a page of the tags of the workspaces that the member sees, sorted by name.
@@ -35,10 +35,11 @@ pub async fn list(
     page: PageRequest,
 ) -> WorkResult<ResultPage<OrganizationTag>> {
     const FROM: &str = "tag_bindings b JOIN workspaces w ON w.id = b.workspace_id";
-    let Some(seen) = workspace::select_visible(tx, member).await? else { return Ok(ResultPage::none()) };
+    let Some(seen) = workspace::select_visible(tx, member).await? else { return Ok(ResultPage::empty()) };
     let mut filter = seen.filter;
-    if let Some(excluded) = &wanted.not_of {
-        // A workspace hidden from the caller excludes nothing: otherwise the list would reveal its tags.
+    if let Some(excluded) = &wanted.excluded_workspace {
+        // A workspace that is hidden from the caller does not exclude tags: otherwise the list would reveal the tags of
+        // the workspace.
         let mut visible = filter.clone();
         visible.and("w.ext_id = {}", &excluded[..]);
         let sql = format!("SELECT w.id FROM workspaces w WHERE {}", visible.text());

@@ -1,7 +1,7 @@
 //! Pagination and filters of lists.
 //!
-//! A page in the second half of a list is read from the end in reverse order, so that the cost of a page grows with its
-//! distance from the nearer end.
+//! A page in the second half of a long list is read from the end in reverse order, so that the cost of a page grows
+//! with the distance from the nearer end of the list.
 
 use std::collections::HashMap;
 
@@ -9,8 +9,8 @@ use super::rejection::WorkResult;
 use super::tx::Tx;
 use crate::sql::{SqlRow, SqlValue};
 
-/// A page up to this offset is always read from the beginning, even if it is nearer to the end. Skipping few rows is
-/// cheap, and pages near the beginning are the usual case.
+/// A page with at most this offset is always read from the beginning, even if it is nearer to the end. Skipping few
+/// rows is cheap, and most requests are for pages near the beginning.
 const FORWARD_SCAN_ROWS: i64 = 1000;
 
 /// The page that a request selects.
@@ -56,14 +56,14 @@ struct RowRange {
 }
 
 impl PageRequest {
-    /// Returns the items of the page from a list in memory.
+    /// Returns the items of the page, given all items of the list.
     pub fn slice<T: Clone>(self, all: &[T]) -> Vec<T> {
         let from = usize::try_from(self.offset()).unwrap_or(usize::MAX).min(all.len());
         let size = usize::try_from(self.size).unwrap_or_default();
         all[from..].iter().take(size).cloned().collect()
     }
 
-    /// Returns the rows of the page in a list of `matching` rows, or `None` if the page is empty.
+    /// Returns the range of the page's rows in a list of `matching` rows, or `None` if the page is empty.
     fn row_range(self, matching: i64) -> Option<RowRange> {
         let offset = self.offset();
         let left = matching.saturating_sub(self.offset());
@@ -110,7 +110,8 @@ pub async fn count(tx: &mut Tx<'_>, source: ListSource, filter: &ListCondition) 
     Ok(tx.one(&sql, &filter.values).await?.get()?)
 }
 
-/// Returns the rows of `sql`, whose only parameter is `ids`, in the order of `ids`. Runs no query if `ids` is empty.
+/// Runs the query `sql`, whose only parameter is `ids`, and returns its rows in the order of `ids`. Runs no query if
+/// `ids` is empty.
 ///
 /// # Errors
 /// Those of the store.
@@ -200,35 +201,35 @@ pub struct ResultPage<T> {
 }
 
 impl<T> ResultPage<T> {
-    /// Returns an empty list.
-    pub fn none() -> Self {
+    /// Returns an empty page of an empty list.
+    pub fn empty() -> Self {
         Self { items: Vec::new(), matching: 0 }
     }
 }
 
-/// The condition of a list, built from parts with numbered parameters.
+/// The SQL condition of a list, built from conditions with numbered parameters.
 #[derive(Clone)]
 pub struct ListCondition {
     text: String,
-    /// The parameter values so far.
+    /// The values of the parameters that the condition contains so far.
     pub values: Vec<SqlValue>,
 }
 
 impl ListCondition {
-    /// Creates a filter with one condition, in which `{}` is replaced by the parameter for `value`.
+    /// Creates a filter with one condition. The placeholder of the parameter `value` replaces `{}` in `condition`.
     pub fn new(condition: &str, value: impl Into<SqlValue>) -> Self {
         let mut filter = Self { text: String::new(), values: Vec::new() };
         filter.and(condition, value);
         filter
     }
 
-    /// Adds a condition, in which `{}` stands for `value`.
+    /// Adds a condition with AND. The placeholder of the parameter `value` replaces `{}` in `condition`.
     pub fn and(&mut self, condition: &str, value: impl Into<SqlValue>) {
         let placeholder = self.parameter(value);
         self.and_sql(&condition.replace("{}", &placeholder));
     }
 
-    /// Adds a condition without a parameter.
+    /// Adds a condition with AND, without a parameter.
     pub fn and_sql(&mut self, condition: &str) {
         if !self.text.is_empty() {
             self.text.push_str(" AND ");
@@ -248,14 +249,15 @@ impl ListCondition {
         format!("${}", self.values.len())
     }
 
-    /// Returns the condition.
+    /// Returns the SQL text of the condition.
     pub fn text(&self) -> &str {
         &self.text
     }
 }
 
-/// Maximum length of a LIKE pattern, in characters. Longer texts are cut, because database engines limit the length.
-/// Stored texts are shorter, so neither the full nor the cut pattern matches any.
+/// Maximum length of the searched text in a LIKE pattern, in characters. A longer text is truncated, because database
+/// engines limit the length of patterns. Stored texts are shorter, so neither the full nor the truncated text occurs in
+/// them.
 const MAX_PATTERN_CHARS: usize = 1000;
 
 /// Returns a pattern for LIKE … ESCAPE '\' that finds `text` anywhere, case-insensitive.

@@ -1,6 +1,6 @@
 //! Projects: creation, lookup, change and deletion.
 //!
-//! Module `fields` validates attributes, `list` has the lists, `moves` moves workspaces between projects.
+//! Module `fields` validates attributes, `list` lists projects, `moves` moves workspaces between projects.
 
 mod fields;
 mod list;
@@ -36,17 +36,17 @@ pub struct Project {
     pub description: Option<String>,
     /// The time of inactivity after which resources of the project's workspaces are destroyed, such as `14d` or `24h`.
     pub auto_destroy: Option<String>,
-    /// Its own execution mode; `None` to inherit that of the organization.
+    /// The execution mode set on the project; `None` if the project inherits the mode of the organization.
     pub own_mode: Option<ExecutionMode>,
-    /// `true` if it is the organization's default project.
+    /// `true` for the organization's default project.
     pub is_default: bool,
     /// Number of workspaces.
     pub workspaces: i64,
-    /// Number of teams with access.
+    /// Number of teams with access to the project.
     pub teams: i64,
     /// Creation time.
     pub created_at: Time,
-    /// The caller's rights.
+    /// The caller's rights on the project.
     pub rights: ProjectRights,
 }
 
@@ -77,7 +77,7 @@ impl Project {
         })
     }
 
-    /// Returns the effective execution mode: its own, or the organization's.
+    /// Returns the effective execution mode: that of the project if set, otherwise that of the organization.
     pub fn mode<'m>(&'m self, member: &'m Member) -> &'m ExecutionMode {
         self.own_mode.as_ref().unwrap_or(&member.organization.mode)
     }
@@ -125,7 +125,7 @@ async fn store_mode_and_tags(
     }
 }
 
-/// Changes the given attributes of a locked project.
+/// Changes those attributes of a locked project that `fields` contains.
 ///
 /// # Errors
 /// `Invalid` when the name is taken.
@@ -147,8 +147,8 @@ pub async fn change(tx: &mut Tx<'_>, member: &Member, project: Project, fields: 
 /// Checks that the member may create projects.
 ///
 /// # Errors
-/// `Forbidden` when the member may not. It is not `NotFound`, because known clients react to 404 by placing the
-/// contents of the project elsewhere.
+/// `Forbidden` when the member may not. The kind is not `NotFound`, because known clients react to status 404 by
+/// placing the contents of the project elsewhere.
 pub fn require_may_create(member: &Member) -> WorkResult<()> {
     if member.is_owner || member.rights.has(OrganizationFlag::ManageProjects) {
         return Ok(());
@@ -156,11 +156,11 @@ pub fn require_may_create(member: &Member) -> WorkResult<()> {
     Err(ApiRejection::forbidden("you may not create projects in this organization").into())
 }
 
-/// Returns a project on which the caller has `needed`, and the caller's membership in its organization. The project's
-/// row, with its counters, is locked until the end of the session if [`Tx::lock_lookups`] was called.
+/// Returns a project on which the caller has the rights `needed`, and the caller's membership in its organization. The
+/// row of the project, with its counters, is locked until the end of the session if [`Tx::lock_lookups`] was called.
 ///
 /// # Errors
-/// `NotFound` when it is absent or hidden, or `needed` is not granted.
+/// `NotFound` when the project is absent or hidden, or the caller lacks a right in `needed`.
 pub async fn find_visible(
     tx: &mut Tx<'_>,
     caller: &ProjectsCaller,
@@ -181,7 +181,7 @@ pub async fn find_visible(
 /// Returns a project and the caller's membership in its organization, even if the project is hidden from the caller.
 ///
 /// # Errors
-/// `NotFound` when it is absent or the caller is not a member of its organization.
+/// `NotFound` when the project is absent or the caller is not a member of its organization.
 pub async fn find_with_member(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str) -> WorkResult<(Member, Project)> {
     let found = tx.row("SELECT id, org_id FROM projects WHERE ext_id = $1", &[ext_id.into()]).await?;
     let mut found = found.ok_or_else(ApiRejection::not_found)?;
@@ -192,10 +192,10 @@ pub async fn find_with_member(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: 
     Ok((member, project))
 }
 
-/// Returns a project of the member's organization on which the member has `needed`.
+/// Returns a project of the member's organization on which the member has the rights `needed`.
 ///
 /// # Errors
-/// `NotFound` when it is absent, hidden or of another organization, or `needed` is not granted.
+/// `NotFound` when the project is absent, hidden or of another organization, or the member lacks a right in `needed`.
 pub async fn find_in_organization(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -218,8 +218,8 @@ async fn load_by_row(tx: &mut Tx<'_>, member: &Member, row: i64) -> WorkResult<P
     Ok(found.ok_or_else(ApiRejection::not_found)?)
 }
 
-/// Returns the projects in the order of `rows`, with the member's rights on each. Projects without any rights are
-/// included.
+/// Returns the projects with these row ids, in the order of `rows`, with the member's rights on each. Projects on which
+/// the member has no rights are included.
 ///
 /// # Errors
 /// Those of the store.
@@ -245,17 +245,22 @@ async fn load_with_grants(
     page::load_in_order_with_organization(tx, &sql, rows, member.organization.id, read, |project| project.id).await
 }
 
-/// Deletes an empty project that is not the default one, with its tags and team access. A project with many access rows
-/// becomes invisible immediately, and [`removal`] removes the rows later.
+/// Deletes an empty project that is not the default one, with its tags and the access of teams. If many teams have
+/// access, the project only becomes invisible, and [`removal`] removes its rows later.
 ///
-/// `may_empty` is `true` if the member may delete the project's workspaces.
+/// `may_delete_workspaces` is `true` if the member may delete the workspaces of the project.
 ///
 /// # Errors
-/// `Invalid` when it contains workspaces, or `Forbidden` if the member may not delete them; `Conflict` for the default
-/// project; `NotFound` when it was deleted concurrently.
-pub async fn delete(tx: &mut Tx<'_>, member: &Member, project: &Project, may_empty: bool) -> WorkResult<()> {
+/// `Invalid` when the project contains workspaces, or `Forbidden` if the member may not delete them; `Conflict` for the
+/// default project; `NotFound` when the project was deleted concurrently.
+pub async fn delete(
+    tx: &mut Tx<'_>,
+    member: &Member,
+    project: &Project,
+    may_delete_workspaces: bool,
+) -> WorkResult<()> {
     let (row, org_id): (SqlValue, SqlValue) = (project.id.into(), member.organization.id.into());
-    // Locks the organization before the project, as all sessions do.
+    // The update locks the organization before the project, the order that all sessions use.
     let count = "UPDATE organizations SET project_count = project_count - 1 WHERE id = $1";
     tx.execute(count, std::slice::from_ref(&org_id)).await?;
     let lock = "SELECT workspace_count, team_count FROM projects WHERE id = $1 AND org_id = $2 FOR UPDATE";
@@ -264,18 +269,18 @@ pub async fn delete(tx: &mut Tx<'_>, member: &Member, project: &Project, may_emp
     if project.is_default {
         return Err(ApiRejection::conflict("the default project of an organization cannot be deleted").into());
     }
-    if workspaces > 0 && !may_empty {
+    if workspaces > 0 && !may_delete_workspaces {
         return Err(ApiRejection::forbidden("not authorized to perform a force delete on the project").into());
     }
     if workspaces > 0 {
         let detail = format!("the project holds workspaces ({workspaces}); move or delete them first");
-        return Err(ApiRejection::state(detail).into());
+        return Err(ApiRejection::invalid_state(detail).into());
     }
     if teams <= MAX_ROWS_PER_SESSION {
         tx.execute("DELETE FROM projects WHERE id = $1", &[row]).await?;
         return Ok(());
     }
-    // The agent pool belongs to the original organization, so the reference must be cleared.
+    // The project moves to an ended organization, but its agent pool does not, so the reference must be cleared.
     let leave = "UPDATE projects SET execution_mode = NULL, agent_pool_id = NULL WHERE id = $1";
     tx.execute(leave, &[row]).await?;
     removal::move_to_ended_organization(tx, "projects", project.id).await

@@ -1,5 +1,5 @@
 //! The access of a team to a project: a level such as `read`, or individual values of access keys ([`keys`]) such as
-//! `runs`. Module [`extent`] compares access.
+//! `runs`. Module [`extent`] compares the access of teams and members.
 //!
 //! [`team_access`](super::team_access) stores the access and checks changes.
 
@@ -9,15 +9,15 @@ pub mod keys;
 /// The level of a team's access to a project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProjectAccessLevel {
-    /// See the project and read its workspaces.
+    /// The team may see the project and read its workspaces.
     Read,
-    /// Execute runs in the project's workspaces.
+    /// The team may also execute runs in the project's workspaces.
     Write,
-    /// Create and administer workspaces.
+    /// The team may also create and administer workspaces.
     Maintain,
-    /// All rights.
+    /// The team has all rights on the project and its workspaces.
     Admin,
-    /// Keys are set individually.
+    /// The value of each access key is set individually.
     Custom,
 }
 
@@ -38,10 +38,10 @@ impl ProjectAccessLevel {
 
     /// Returns the name, as stored and in JSON.
     pub fn name(self) -> &'static str {
-        PROJECT_LEVELS[self.column()].0
+        PROJECT_LEVELS[self.index()].0
     }
 
-    fn column(self) -> usize {
+    fn index(self) -> usize {
         PROJECT_LEVELS.iter().position(|(_, level)| *level == self).unwrap_or_default()
     }
 }

@@ -15,7 +15,7 @@ pub enum FaultSource {
     Parameter(Cow<'static, str>),
 }
 
-/// One problem of a request.
+/// One problem of a request, reported to the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The title, if it differs from the default title of the kind.
@@ -27,18 +27,18 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Creates a fault at an attribute. `name` has the hyphenated form of the request.
+    /// Creates a fault at an attribute. `name` is the attribute name of the request, such as `agent-pool-id`.
     pub fn attribute(name: &str, detail: impl Into<Cow<'static, str>>) -> Self {
         Self::at(format!("/data/attributes/{name}"), detail)
     }
 
-    /// Creates a fault of a query parameter.
+    /// Creates a fault at a query parameter.
     pub fn parameter(name: impl Into<Cow<'static, str>>, detail: impl Into<Cow<'static, str>>) -> Self {
         Self { title: None, detail: detail.into(), source: Some(FaultSource::Parameter(name.into())) }
     }
 
-    /// Creates a fault of the request as a whole.
-    pub fn whole(detail: impl Into<Cow<'static, str>>) -> Self {
+    /// Creates a fault of the request as a whole, without a position.
+    pub fn without_source(detail: impl Into<Cow<'static, str>>) -> Self {
         Self { title: None, detail: detail.into(), source: None }
     }
 
@@ -68,10 +68,10 @@ impl Faults {
         self.0.is_empty()
     }
 
-    /// Rejects with all faults.
+    /// Rejects the request if there are faults.
     ///
     /// # Errors
-    /// A rejection of this kind, if there is any fault.
+    /// A rejection of this kind, with all faults, if there are any.
     pub fn finish(self, kind: Kind) -> WorkResult<()> {
         if self.0.is_empty() { Ok(()) } else { Err(ApiRejection::of(kind, self.0).into()) }
     }
@@ -86,10 +86,10 @@ pub fn truncate_for_message(text: &str) -> String {
     }
 }
 
-/// A rejection. `faults` is never empty.
+/// The rejection of a request. `faults` is never empty.
 #[derive(Debug)]
 pub struct ApiRejection {
-    /// The kind, which determines the status.
+    /// The kind, which determines the HTTP status.
     pub kind: Kind,
     /// The faults, in the order in which the rules are checked.
     pub faults: Vec<Fault>,
@@ -102,7 +102,7 @@ pub struct ApiRejection {
 impl ApiRejection {
     /// Creates a rejection with one fault.
     pub fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self::of(kind, vec![Fault::whole(detail)])
+        Self::of(kind, vec![Fault::without_source(detail)])
     }
 
     /// Creates a rejection with these faults.
@@ -126,31 +126,31 @@ impl ApiRejection {
         Self::new(Kind::NotFound, "the resource does not exist, or you may not act on it")
     }
 
-    /// Rejects with "not found" unless `granted`.
+    /// Checks a condition: rejects the request as [`ApiRejection::not_found`] unless `granted`.
     ///
     /// # Errors
-    /// `NotFound` unless `granted`.
+    /// `NotFound` when `granted` is `false`.
     pub fn not_found_unless(granted: bool) -> WorkResult<()> {
         if granted { Ok(()) } else { Err(Self::not_found().into()) }
     }
 
-    /// The rejection of an action on a resource that the caller may see but not use in this way.
+    /// The rejection of an action that the caller may not perform, on a resource that the caller may see.
     pub fn forbidden(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Kind::Forbidden, detail)
     }
 
-    /// The rejection of a request that conflicts with the state of a resource.
+    /// The rejection of a request that conflicts with the state of a resource, with status 409.
     pub fn conflict(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Kind::Conflict, detail)
     }
 
-    /// The rejection of a request that conflicts with the state of a resource, without a position: known clients print
-    /// this form.
-    pub fn state(detail: impl Into<Cow<'static, str>>) -> Self {
-        Self::of(Kind::Invalid, vec![Fault { title: Some("invalid attribute"), ..Fault::whole(detail) }])
+    /// The rejection, as an invalid attribute without a position, of a request that conflicts with the state of a
+    /// resource. Known clients print the text of this form.
+    pub fn invalid_state(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::of(Kind::Invalid, vec![Fault { title: Some("invalid attribute"), ..Fault::without_source(detail) }])
     }
 
-    /// The rejection of one invalid attribute. `name` has the hyphenated form of the request.
+    /// The rejection of one invalid attribute. `name` is the attribute name of the request, such as `agent-pool-id`.
     pub fn attribute(name: &str, detail: impl Into<Cow<'static, str>>) -> Self {
         Self::of(Kind::Invalid, vec![Fault::attribute(name, detail)])
     }
@@ -174,7 +174,7 @@ impl From<Error> for ApiRejection {
 }
 
 impl From<ApiRejection> for Error {
-    /// Keeps only the first fault, for callers outside this API.
+    /// Keeps only the first fault, for code outside the projects API.
     fn from(refusal: ApiRejection) -> Self {
         let text = refusal.faults.into_iter().next().map(|fault| fault.detail);
         refusal.cause.unwrap_or_else(|| Self::new(refusal.kind, text.unwrap_or_default()))
@@ -188,7 +188,7 @@ impl ApiRejection {
     }
 }
 
-/// The reason why work in a session stopped.
+/// The reason why the work in a session of the store failed.
 #[derive(Debug)]
 pub enum WorkError {
     /// A rule rejected the request.
@@ -197,7 +197,7 @@ pub enum WorkError {
     Store(SqlError),
 }
 
-/// The result of work in a session.
+/// The result of work in a session of the store.
 pub type WorkResult<T> = Result<T, WorkError>;
 
 impl From<ApiRejection> for WorkError {
@@ -215,7 +215,7 @@ impl From<SqlError> for WorkError {
 impl From<SqlError> for ApiRejection {
     fn from(failure: SqlError) -> Self {
         match failure {
-            SqlError::Constraint(name) => reject_constraint(&name),
+            SqlError::Constraint(name) => constraint_violation_rejection(&name),
             SqlError::Timeout => {
                 Self::new(Kind::Unavailable, "the query timed out; narrow the filters, or request an earlier page")
             }
@@ -228,9 +228,9 @@ impl From<SqlError> for ApiRejection {
     }
 }
 
-/// Translates a violated database constraint. Only constraints enforce unique names and references. A separate check
-/// before the write could be outdated by concurrent changes of other nodes.
-fn reject_constraint(name: &str) -> ApiRejection {
+/// Returns the rejection for a violated database constraint. Only constraints enforce unique names and references:
+/// concurrent changes could invalidate the result of a check before the write.
+fn constraint_violation_rejection(name: &str) -> ApiRejection {
     match name {
         "organizations_name_lc_key"
         | "agent_pools_org_id_name_lc_key"

@@ -1,11 +1,11 @@
 //! Rights on a project and in an organization.
 //!
-//! No setting takes a right away: a caller has the union of the rights that any of its teams has, on the resource or in
-//! the organization.
+//! No setting takes a right away: a caller has the union of the rights of all teams of the caller, on the resource and
+//! in the organization.
 
 use std::ops::{BitOr, BitOrAssign};
 
-/// Message for a member who grants a team a right that the member lacks.
+/// Error text for a member who grants a team a right that the member lacks.
 pub const GRANT_EXCEEDS_OWN_RIGHTS: &str = "you may not grant a team rights that you do not have yourself";
 
 /// The rights of a caller on one project.
@@ -13,45 +13,45 @@ pub const GRANT_EXCEEDS_OWN_RIGHTS: &str = "you may not grant a team rights that
 pub struct ProjectRights(i64);
 
 impl ProjectRights {
-    /// No rights. The project is hidden from the caller.
+    /// No rights on the project, which is thus hidden from the caller.
     pub const NONE: Self = Self(0);
     /// See the project.
     pub const READ: Self = Self(1);
-    /// Change its settings.
+    /// Change the settings of the project.
     pub const UPDATE: Self = Self(2);
-    /// Delete it.
+    /// Delete the project.
     pub const DESTROY: Self = Self(4);
-    /// Create workspaces in it.
+    /// Create workspaces in the project.
     pub const CREATE_WORKSPACE: Self = Self(8);
-    /// Move workspaces into it and out of it.
+    /// Move workspaces into and out of the project.
     pub const MOVE_WORKSPACE: Self = Self(16);
-    /// Manage the access of teams to it.
+    /// Manage the access of teams to the project.
     pub const MANAGE_TEAMS: Self = Self(32);
-    /// All rights.
+    /// All rights on the project.
     pub const ALL: Self = Self(63);
 
-    /// Returns the stored bits.
+    /// Returns the rights as bits, as stored.
     pub const fn bits(self) -> i64 {
         self.0
     }
 
-    /// Reads stored bits.
+    /// Creates rights from stored bits.
     pub const fn from_bits(bits: i64) -> Self {
         Self(bits & Self::ALL.0)
     }
 
-    /// `true` if all of `needed` is granted.
+    /// `true` if these rights include all rights in `needed`.
     pub const fn has(self, needed: Self) -> bool {
         self.0 & needed.0 == needed.0
     }
 
-    /// Returns each contained right on its own.
+    /// Returns an iterator over the rights in this set, one right per item.
     pub fn each(self) -> impl Iterator<Item = Self> {
         (0..6).map(move |bit| Self(self.0 & 1 << bit)).filter(|right| *right != Self::NONE)
     }
 
-    /// Returns the union. Unlike the operator `|`, usable in constants.
-    pub const fn and(self, other: Self) -> Self {
+    /// Returns the union of two sets of rights. Unlike the operator `|`, it can be used in constants.
+    pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 }
@@ -70,22 +70,23 @@ impl BitOrAssign for ProjectRights {
     }
 }
 
-/// A flag of `organization-access`. Its discriminant is the number of its bit in the stored integer.
+/// A right in an organization: a flag of the attribute `organization-access`. The discriminant is the number of its bit
+/// in the stored integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrganizationFlag {
     /// Manage policies.
     ManagePolicies,
     /// Override policies.
     ManagePolicyOverrides,
-    /// Let others override policies.
+    /// Allow other members to override policies.
     DelegatePolicyOverrides,
     /// Manage all workspaces.
     ManageWorkspaces,
-    /// Manage settings of version control.
+    /// Manage the settings of version control systems.
     ManageVcsSettings,
-    /// Manage providers.
+    /// Manage the providers of the private registry.
     ManageProviders,
-    /// Manage modules.
+    /// Manage the modules of the private registry.
     ManageModules,
     /// Manage run tasks.
     ManageRunTasks,
@@ -95,7 +96,7 @@ pub enum OrganizationFlag {
     ReadWorkspaces,
     /// See all projects.
     ReadProjects,
-    /// Manage memberships in the organization and its teams.
+    /// Manage the members of the organization and of its teams.
     ManageMembership,
     /// Manage teams.
     ManageTeams,
@@ -108,7 +109,7 @@ pub enum OrganizationFlag {
 }
 
 impl OrganizationFlag {
-    /// All flags.
+    /// All flags, in the order of their bits.
     pub const ALL: [Self; 16] = [
         Self::ManagePolicies,
         Self::ManagePolicyOverrides,
@@ -155,38 +156,39 @@ impl OrganizationFlag {
     }
 }
 
-/// The organization-wide rights of teams.
+/// A set of organization-wide rights, granted to a team.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OrganizationRights(i64);
 
 impl OrganizationRights {
-    /// No rights.
+    /// The empty set of rights.
     pub const NONE: Self = Self(0);
-    /// All flags.
+    /// The set of all flags.
     pub const ALL: Self = Self((1 << OrganizationFlag::ALL.len()) - 1);
 
-    /// Returns the stored bits.
+    /// Returns the rights as bits, as stored.
     pub const fn bits(self) -> i64 {
         self.0
     }
 
-    /// Reads stored bits.
+    /// Creates rights from stored bits.
     pub const fn from_bits(bits: i64) -> Self {
         Self(bits & Self::ALL.0)
     }
 
-    /// `true` if the flag is granted.
+    /// `true` if the set contains the flag.
     pub const fn has(self, flag: OrganizationFlag) -> bool {
         self.0 & flag.bit() != 0
     }
 
-    /// Returns the rights with a flag set or cleared.
+    /// Returns the rights with the flag set if `granted`, or else cleared.
     #[must_use]
     pub const fn with(self, flag: OrganizationFlag, granted: bool) -> Self {
         if granted { Self(self.0 | flag.bit()) } else { Self(self.0 & !flag.bit()) }
     }
 
-    /// Adds implied flags: for example, `manage-projects` implies managing and reading all workspaces.
+    /// Adds the flags that other flags imply: for example, `manage-projects` implies managing and reading all
+    /// workspaces.
     fn with_implied_flags(self) -> Self {
         let reads_all = self.has(OrganizationFlag::ManageProjects)
             || self.has(OrganizationFlag::ReadProjects)
@@ -199,7 +201,7 @@ impl OrganizationRights {
         rights
     }
 
-    /// `true` if these rights, with implied flags, include those of `other`.
+    /// `true` if these rights, with the flags that they imply, include all flags of `other`.
     pub fn covers(self, other: Self) -> bool {
         self.missing(Self::NONE, other).next().is_none()
     }
@@ -211,7 +213,7 @@ impl OrganizationRights {
         OrganizationFlag::ALL.into_iter().filter(move |flag| given.has(*flag) && !own.has(*flag) && !before.has(*flag))
     }
 
-    /// Returns the rights on every project of the organization.
+    /// Returns the rights on every project that these organization-wide rights imply.
     pub fn on_projects(self) -> ProjectRights {
         if self.has(OrganizationFlag::ManageProjects) {
             ProjectRights::ALL
@@ -222,21 +224,21 @@ impl OrganizationRights {
         }
     }
 
-    /// Returns the additional rights on the default project.
+    /// Returns the additional rights on the default project that these organization-wide rights imply.
     pub fn on_default_project(self) -> ProjectRights {
         if self.manages_workspaces() {
-            ProjectRights::READ.and(ProjectRights::CREATE_WORKSPACE)
+            ProjectRights::READ.union(ProjectRights::CREATE_WORKSPACE)
         } else {
             ProjectRights::NONE
         }
     }
 
-    /// `true` if all workspaces may be managed, which `manage-projects` implies.
+    /// `true` if the holder may manage all workspaces, which `manage-projects` implies.
     pub fn manages_workspaces(self) -> bool {
         self.has(OrganizationFlag::ManageWorkspaces) || self.has(OrganizationFlag::ManageProjects)
     }
 
-    /// `true` if all workspaces may be read.
+    /// `true` if the holder may read all workspaces.
     pub fn reads_workspaces(self) -> bool {
         self.manages_workspaces()
             || self.has(OrganizationFlag::ReadWorkspaces)
@@ -256,7 +258,7 @@ mod tests {
 
     #[test]
     fn organization_flags_keep_their_bits() {
-        // The bits are stored, so new flags may only be appended, and existing flags must keep their bit.
+        // The bits are stored, so existing flags must keep their bits, and new flags may only be appended.
         for (bit, flag) in OrganizationFlag::ALL.into_iter().enumerate() {
             assert_eq!(OrganizationRights::NONE.with(flag, true).bits(), 1 << bit, "{}", flag.name());
         }
@@ -268,7 +270,7 @@ mod tests {
 
     #[test]
     fn each_returns_single_rights() {
-        let each: Vec<_> = ProjectRights::READ.and(ProjectRights::MOVE_WORKSPACE).each().collect();
+        let each: Vec<_> = ProjectRights::READ.union(ProjectRights::MOVE_WORKSPACE).each().collect();
         assert_eq!(each, [ProjectRights::READ, ProjectRights::MOVE_WORKSPACE]);
         assert_eq!((ProjectRights::ALL.each().count(), ProjectRights::NONE.each().count()), (6, 0));
     }

@@ -8,11 +8,11 @@ use super::token::NewToken;
 use super::tx::Tx;
 use super::{id, organization, user};
 
-/// Creates the organization and an owner with the same name, if they do not exist. Stores `token`, which never expires,
-/// for the owner, with the same name as its description. Deletes the owner's earlier tokens with this description.
+/// Creates the organization `name` and a user `name` who owns it, if they do not exist. Stores `token`, which never
+/// expires, for this user with the description `name`. Deletes the user's earlier tokens with this description.
 ///
 /// # Errors
-/// `Conflict` when the text of the token equals that of another token.
+/// `Conflict` when another token has the same text.
 pub async fn ensure_organization(tx: &mut Tx<'_>, name: &str, email: &str, token: &NewToken) -> WorkResult<()> {
     let user: i64 = match tx.row("SELECT id FROM users WHERE username_lc = $1", &[name.into()]).await? {
         Some(mut row) => row.get()?,

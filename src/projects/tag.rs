@@ -1,8 +1,8 @@
-//! Tags of projects and workspaces: bindings of a key and a value to a resource.
+//! Tags of projects and workspaces. A binding attaches a tag (a key and a value) to a resource.
 //!
-//! Bindings are listed in the order in which their keys were first set. A flat tag is a binding with an empty value;
-//! its name is case-insensitive and stored in lower case. Workspaces inherit the bindings of their project unless
-//! they have one with the same key.
+//! Bindings are listed in the order of their creation. A flat tag is a tag with an empty value; its key, called name,
+//! is case-insensitive and stored in lower case. A workspace inherits the bindings of its project, except for keys that
+//! it binds itself.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -19,25 +19,25 @@ use crate::sql::SqlValue;
 
 /// Maximum number of bindings of a resource after a request that sets bindings with values ([`merge`]).
 pub const MAX_TAGS: usize = 10;
-/// Maximum number of bindings of a resource after a request that adds flat tags. It is limited because all bindings are
-/// loaded with the resource.
+/// Maximum number of bindings of a resource after a request that adds flat tags. The number is limited because all
+/// bindings are loaded with the resource.
 const MAX_BINDINGS: usize = 1000;
-/// Maximum number of elements of a list of tags in a request. It exceeds [`MAX_TAGS`], because flat tags are added in
-/// bulk and a repeated key counts as one tag.
+/// Maximum number of elements of a list of tags in a request. The number exceeds [`MAX_TAGS`], because flat tags are
+/// added in bulk and a repeated key counts as one tag.
 pub const MAX_TAGS_PER_REQUEST: usize = 100;
-/// Maximum length of a key, in characters.
+/// Maximum length of the key of a tag, in characters.
 const MAX_KEY_CHARS: usize = 128;
-/// Maximum length of a value, in characters.
+/// Maximum length of the value of a tag, in characters.
 const MAX_VALUE_CHARS: usize = 256;
 
 /// Maximum length of the name of a flat tag, in characters.
 const MAX_FLAT_TAG_CHARS: usize = 255;
 /// Maximum length of the id of a tag or of a binding, in characters.
 const MAX_TAG_ID_CHARS: usize = FLAT_TAG_ID_PREFIX.len() + MAX_FLAT_TAG_CHARS;
-/// Prefix of the id of a flat tag. Its name follows.
+/// Prefix of the id of a flat tag. The name of the tag follows.
 const FLAT_TAG_ID_PREFIX: &str = "tag-";
 
-/// The resources that have bindings.
+/// The kind of a resource that has tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaggedResource {
     /// A project.
@@ -62,16 +62,16 @@ impl TaggedResource {
     }
 }
 
-/// A tag to be bound.
+/// A tag to be bound to a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// The key.
+    /// The key of the tag.
     pub key: String,
     /// The value; empty for a flat tag.
     pub value: String,
 }
 
-/// A tag by which a list is filtered. An absent key or value matches any; at least one is present.
+/// A filter of a list by tag. An absent key or value matches any key or value; at least one of the two is present.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagFilter {
     /// The key, case-sensitive.
@@ -80,19 +80,19 @@ pub struct TagFilter {
     pub value: Option<String>,
 }
 
-/// A binding as stored.
+/// A stored binding of a tag to a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagBinding {
     /// External id.
     pub ext_id: String,
-    /// The key.
+    /// The key of the tag.
     pub key: String,
     /// The value; empty for a flat tag.
     pub value: String,
 }
 
 /// Reads the elements of a relationship or list `tag-bindings`, at most [`MAX_TAGS_PER_REQUEST`]. `pointer` is the JSON
-/// pointer of the array. The last value of a repeated key counts. Faults are added to `attributes`.
+/// pointer of the array. If a key is repeated, its last value counts. Faults are added to `attributes`.
 pub fn parse_bindings(attributes: &mut AttributeReader<'_>, elements: &[Json], pointer: &str) -> Vec<Tag> {
     let mut tags = TagCollector::default();
     for (n, element) in elements.iter().enumerate() {
@@ -150,7 +150,8 @@ pub fn flat_id(name: &str) -> String {
     format!("{FLAT_TAG_ID_PREFIX}{name}")
 }
 
-/// Returns a name as it was sent, and in lower case, as the names of flat tags are stored.
+/// Returns the keys that a name in a request may refer to: the name itself, and the name in lower case, as flat tags
+/// are stored.
 fn spellings(name: &str) -> Vec<String> {
     let mut spellings = vec![name.to_owned(), name.to_ascii_lowercase()];
     spellings.dedup();
@@ -164,8 +165,8 @@ pub struct TagSelection {
     keys: Vec<String>,
 }
 
-/// Reads the elements of a list of existing tags, at most [`MAX_TAGS_PER_REQUEST`]. Each has an id or a name; known
-/// clients send both. An empty id or name counts as absent.
+/// Reads the elements of a list of flat tags to remove, at most [`MAX_TAGS_PER_REQUEST`]. Each has an id, a name, or
+/// both, as known clients send. An empty id or name counts as absent.
 pub fn read_selection<'j>(attributes: &mut AttributeReader<'_>, elements: &'j [Json], pointer: &str) -> TagSelection {
     let mut named = TagSelection::default();
     for (n, element) in elements.iter().enumerate() {
@@ -210,7 +211,7 @@ fn too_many_tags_fault(pointer: &str, max: usize) -> Fault {
     Fault::at(pointer.to_owned(), format!("at most {max} tags can be bound to one resource"))
 }
 
-/// Adds or replaces tags of a resource. Tags with other keys remain.
+/// Adds tags to a resource, replacing the values of existing keys. Tags with other keys remain.
 ///
 /// # Errors
 /// `Invalid` when the resource would have more than [`MAX_TAGS`] tags.
@@ -230,7 +231,7 @@ async fn reject_excess_tags(tx: &mut Tx<'_>, resource: TaggedResource, row: i64,
     Ok(())
 }
 
-/// Sets the tags of a resource to exactly these. Remaining tags keep their id and position.
+/// Sets the tags of a resource to exactly these. Tags whose key the resource already has keep their id and position.
 ///
 /// # Errors
 /// Those of the store.
@@ -243,7 +244,7 @@ pub async fn replace(tx: &mut Tx<'_>, resource: TaggedResource, row: i64, tags: 
     insert_tags(tx, resource, row, tags, "DO UPDATE SET value = excluded.value").await
 }
 
-/// Adds flat tags. An existing tag with the same key keeps its value.
+/// Adds flat tags to a resource. An existing tag with the same key keeps its value.
 ///
 /// # Errors
 /// `Invalid` when the resource would have more than `MAX_BINDINGS` tags.
@@ -256,7 +257,7 @@ pub async fn add_flat(tx: &mut Tx<'_>, resource: TaggedResource, row: i64, tags:
     reject_excess_tags(tx, resource, row, MAX_BINDINGS).await
 }
 
-/// Removes flat tags. Absent tags are ignored, and tags with a value remain.
+/// Removes flat tags from a resource. Tags that the resource does not have are ignored, and tags with a value remain.
 ///
 /// # Errors
 /// Those of the store.
@@ -269,7 +270,7 @@ pub async fn remove_flat(tx: &mut Tx<'_>, resource: TaggedResource, row: i64, na
     Ok(())
 }
 
-/// Locks the resource, so that concurrent changes of its tags cannot exceed the limit.
+/// Locks the row of a resource, so that concurrent changes of its tags cannot together exceed the limit.
 ///
 /// # Errors
 /// `NotFound` when the resource was deleted.
@@ -296,7 +297,7 @@ async fn insert_tags(
     Ok(())
 }
 
-/// Returns the bindings of several resources of one kind by the resource's row id. Each list is ordered by creation.
+/// Returns the bindings of the resources with these row ids, by row id. Each list is in the order of creation.
 ///
 /// # Errors
 /// Those of the store.
@@ -316,7 +317,7 @@ pub async fn load_bindings(
     Ok(bindings)
 }
 
-/// Returns the bindings of one resource, ordered by creation.
+/// Returns the bindings of one resource, in the order of creation.
 ///
 /// # Errors
 /// Those of the store.
@@ -324,14 +325,14 @@ pub async fn load_bindings_of(tx: &mut Tx<'_>, resource: TaggedResource, row: i6
     Ok(load_bindings(tx, resource, vec![row]).await?.remove(&row).unwrap_or_default())
 }
 
-/// Returns the effective bindings of a workspace: its own, then those of its project with other keys. The flag is
-/// `true` for inherited bindings.
+/// Returns the effective bindings of a workspace: its own, then the bindings of its project with other keys. The second
+/// element is `true` for inherited bindings.
 pub fn resolve_effective<'b>(own: &'b [TagBinding], project: &'b [TagBinding]) -> Vec<(&'b TagBinding, bool)> {
     let inherited = project.iter().filter(|binding| own.iter().all(|own| own.key != binding.key));
     own.iter().map(|binding| (binding, false)).chain(inherited.map(|binding| (binding, true))).collect()
 }
 
-/// Restricts a list of `projects p` to those with all of these tags.
+/// Restricts a list of `projects p` to projects that match all of these filters.
 pub fn narrow_projects(filter: &mut ListCondition, tagged: &[TagFilter]) {
     for term in build_terms(&[], tagged) {
         let matches = term.matches(filter);
@@ -339,13 +340,13 @@ pub fn narrow_projects(filter: &mut ListCondition, tagged: &[TagFilter]) {
     }
 }
 
-/// The numbers to which the terms of a condition are padded ([`pad_terms`]).
-const TERM_COUNTS: [usize; 7] = [0, 1, 2, 4, 8, 20, 40];
+/// The numbers of terms to which [`pad_terms`] pads.
+const PADDED_TERM_COUNTS: [usize; 7] = [0, 1, 2, 4, 8, 20, 40];
 
-/// Pads the terms of a condition to the next number in [`TERM_COUNTS`] by repeating the last one. Stores cache prepared
-/// statements by their SQL text, so padding keeps the number of distinct texts small.
+/// Pads the terms of a condition to the next number in [`PADDED_TERM_COUNTS`] by repeating the last one. Stores cache
+/// prepared statements by their SQL text, so padding keeps the number of distinct texts small.
 fn pad_terms<T>(terms: &[T]) -> impl Iterator<Item = &T> {
-    let max = TERM_COUNTS.into_iter().find(|max| *max >= terms.len()).unwrap_or(terms.len());
+    let max = PADDED_TERM_COUNTS.into_iter().find(|max| *max >= terms.len()).unwrap_or(terms.len());
     terms.iter().chain(std::iter::repeat(terms.last()).flatten()).take(max)
 }
 
@@ -357,8 +358,8 @@ struct TagTerm {
     value: Option<String>,
 }
 
-/// Returns the distinct terms for the names in `flat` and the filters in `tagged`: first the terms with a key, then
-/// those without, each group padded ([`pad_terms`]).
+/// Returns the distinct terms for the names in `flat` and the filters in `tagged`: first the terms with a key, then the
+/// terms without a key, each group padded ([`pad_terms`]).
 fn build_terms(flat: &[String], tagged: &[TagFilter]) -> Vec<TagTerm> {
     let flat = flat.iter().map(|name| TagTerm { keys: spellings(name), value: None });
     let pair = |pair: &TagFilter| TagTerm { keys: pair.key.iter().cloned().collect(), value: pair.value.clone() };
@@ -379,11 +380,12 @@ impl TagTerm {
     }
 }
 
-/// Restricts a list of `workspaces w` to those that have all of these tags, own or inherited.
+/// Restricts a list of `workspaces w` to workspaces with bindings, own or inherited, for all names in `flat` and all
+/// filters in `tagged`.
 pub fn narrow_workspaces(filter: &mut ListCondition, flat: &[String], tagged: &[TagFilter]) {
     for term in build_terms(flat, tagged) {
         let matches = term.matches(filter);
-        // An inherited binding counts only if the workspace has no binding with that key.
+        // A binding of the project counts only if the workspace has no binding with the same key.
         filter.and_sql(&format!(
             "(EXISTS (SELECT 1 FROM tag_bindings b WHERE b.workspace_id = w.id AND {matches})
              OR EXISTS (SELECT 1 FROM tag_bindings b WHERE b.project_id = w.project_id AND {matches}
@@ -392,12 +394,13 @@ pub fn narrow_workspaces(filter: &mut ListCondition, flat: &[String], tagged: &[
     }
 }
 
-/// A tag is rare if at most this many resources have it. For a more common tag, scanning the list finds matches
+/// A tag is rare if at most this many resources have it. For a more common tag, a scan of the list finds matches
 /// quickly.
 const MAX_RARE_TAG_ROWS: usize = 500;
 
-/// Looks for one of these tags that at most [`MAX_RARE_TAG_ROWS`] resources have, and returns their row ids. A resource
-/// with all of the tags is among them, so the list needs to consider no others. `None` if more resources have each tag.
+/// Finds one of these tags that at most [`MAX_RARE_TAG_ROWS`] resources have, and returns the row ids of these
+/// resources. They include every resource with all of the tags, so a list need not consider others. `None` if each tag
+/// is more common.
 ///
 /// # Errors
 /// Those of the store.
@@ -409,7 +412,7 @@ pub async fn find_rows_with_rare_tag(
     tagged: &[TagFilter],
 ) -> WorkResult<Option<Vec<i64>>> {
     let all: BTreeSet<TagTerm> = build_terms(flat, tagged).into_iter().collect();
-    // In reverse order, terms with a key come first. The index finds their keys.
+    // In reverse order, terms with a key come first. An index finds the bindings with their keys.
     for term in all.into_iter().rev() {
         let mut filter = ListCondition::new("b.org_id = {}", org_id);
         let matches = term.matches(&mut filter);
@@ -435,13 +438,12 @@ pub async fn find_rows_with_rare_tag(
     Ok(None)
 }
 
-/// Restricts a list of `workspaces w` to those that have no tag with one of these keys.
+/// Restricts a list of `workspaces w` to workspaces without any binding, own or of the project, with one of these keys.
 pub fn exclude_workspaces(filter: &mut ListCondition, keys: &[String]) {
     if keys.is_empty() {
         return;
     }
-    // Bindings of the workspace and of its project are both checked, even if the workspace's own binding hides an
-    // inherited one.
+    // A binding of the project excludes the workspace even if the workspace has its own binding with the same key.
     let keys = filter.parameter(keys.iter().flat_map(|key| spellings(key)).collect::<Vec<_>>());
     for condition in ["b.workspace_id = w.id", "b.project_id = w.project_id"] {
         filter.and_sql(&format!("NOT EXISTS (SELECT 1 FROM tag_bindings b WHERE {condition} AND b.key = ANY({keys}))"));

@@ -1,5 +1,5 @@
-//! Teams: creation, lookup, change and deletion. Module [`access`] has the flags of `organization-access`, [`members`]
-//! the members.
+//! Teams: creation, lookup, change and deletion. Module [`access`] handles the flags of `organization-access`, and
+//! [`members`] changes the members of teams.
 //!
 //! A secret team is visible to its members, to owners, and to holders of `access-secret-teams`. Only owners may
 //! change the owners team.
@@ -21,16 +21,16 @@ use super::tx::{MAX_ROWS_PER_SESSION, Tx};
 use crate::sql::{SqlRow, SqlValue};
 use access::OrganizationFlagChanges;
 
-/// Prefix of stored references to a team. The external id of the team follows.
+/// Prefix of a stored reference to a team. The external id of the team follows.
 const TEAM_REFERENCE_PREFIX: &str = "teams/";
-/// Maximum length of a description, in characters.
+/// Maximum length of the description of a team, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 256;
-/// Maximum length of an id at an identity provider, in characters.
+/// Maximum length of the id of a team at an identity provider, in characters.
 const MAX_SSO_ID_CHARS: usize = 256;
 
 /// The members of the organization to whom a team is visible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Visibility {
+pub enum TeamVisibility {
     /// The team's members, owners, and holders of `access-secret-teams`.
     #[default]
     Secret,
@@ -38,7 +38,7 @@ pub enum Visibility {
     Organization,
 }
 
-impl Visibility {
+impl TeamVisibility {
     fn of(word: &str) -> Option<Self> {
         [Self::Secret, Self::Organization].into_iter().find(|one| one.name() == word)
     }
@@ -63,15 +63,15 @@ pub struct Team {
     pub org_id: i64,
     /// The name, in its original case.
     pub name: String,
-    /// `true` if it is the organization's owners team.
+    /// `true` for the owners team of the organization.
     pub is_owners: bool,
-    /// The visibility.
-    pub visibility: Visibility,
-    /// The organization-wide rights.
+    /// The members of the organization to whom the team is visible.
+    pub visibility: TeamVisibility,
+    /// The organization-wide rights that the team grants its members.
     pub access: OrganizationRights,
     /// The description.
     pub description: Option<String>,
-    /// The id at an identity provider, which has no effect.
+    /// The id of the team at an identity provider. It has no effect.
     pub sso_team_id: Option<String>,
     /// `true` if every member of the team may manage the team's tokens.
     pub member_tokens: bool,
@@ -91,7 +91,7 @@ impl Team {
             org_id: row.get()?,
             name: row.get()?,
             is_owners: row.get()?,
-            visibility: Visibility::of(&row.get::<String>()?).unwrap_or_default(),
+            visibility: TeamVisibility::of(&row.get::<String>()?).unwrap_or_default(),
             access: OrganizationRights::from_bits(row.get()?),
             description: row.get()?,
             sso_team_id: row.get()?,
@@ -107,7 +107,7 @@ fn sees_all(member: &Member) -> bool {
 
 /// `true` if the member sees the team.
 pub fn sees(member: &Member, team: &Team) -> bool {
-    sees_all(member) || team.visibility == Visibility::Organization || member.teams.contains(&team.id)
+    sees_all(member) || team.visibility == TeamVisibility::Organization || member.teams.contains(&team.id)
 }
 
 /// `true` if the team with this row id is in the member's organization and visible to the member.
@@ -119,7 +119,8 @@ pub(super) async fn sees_row(tx: &mut Tx<'_>, member: &Member, row: i64) -> Work
     Ok(found.iter().any(|team| team.org_id == member.organization.id && sees(member, team)))
 }
 
-/// Returns the elements of `references` of the form `teams/team-…` whose team is deleted or hidden from the member.
+/// Returns those `references` of the form `teams/team-…` whose team is hidden from the member, or deleted. The result
+/// is empty for members who see all teams.
 ///
 /// # Errors
 /// Those of the store.
@@ -158,8 +159,8 @@ pub fn may_change_members(member: &Member, team: &Team) -> bool {
     member.is_owner || (member.rights.has(OrganizationFlag::ManageMembership) && !team.is_owners)
 }
 
-/// `true` if the caller may manage the tokens of a visible team: the caller may manage the team, or is a user in the
-/// team and the team allows it. A team token may thus manage tokens only if its team may manage teams.
+/// `true` if the caller may manage the tokens of a visible team: either the caller may manage the team, or the caller
+/// is a user in the team and [`Team::member_tokens`] is set. A team token thus needs the right to manage teams.
 pub fn may_manage_tokens(caller: &ProjectsCaller, member: &Member, team: &Team) -> bool {
     let of_it = matches!(caller.subject, TokenSubject::User { .. }) && member.teams.contains(&team.id);
     may_manage(member, team) || (of_it && team.member_tokens)
@@ -169,7 +170,7 @@ pub fn may_manage_tokens(caller: &ProjectsCaller, member: &Member, team: &Team) 
 /// [`Tx::lock_lookups`] was called.
 ///
 /// # Errors
-/// `NotFound` when it is absent or hidden from the caller.
+/// `NotFound` when the team is absent or hidden from the caller.
 pub async fn find_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str) -> WorkResult<(Member, Team)> {
     let found = tx.row("SELECT id FROM teams WHERE ext_id = $1", &[ext_id.into()]).await?;
     let row = found.ok_or_else(ApiRejection::not_found)?.get()?;
@@ -197,7 +198,8 @@ async fn load_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, row: i64) -> Wor
     Ok((member, team))
 }
 
-/// Returns a visible team for which `may` returns `true`.
+/// Returns a team and the caller's membership in its organization, if the caller sees the team and `may` returns
+/// `true`.
 ///
 /// # Errors
 /// `NotFound` when the team is absent, hidden or `may` returns `false`: a forbidden action looks like an absent team.
@@ -224,9 +226,9 @@ pub async fn load_by_rows(tx: &mut Tx<'_>, ids: &[i64]) -> WorkResult<Vec<Team>>
 /// The filters of a list of teams.
 #[derive(Clone, Debug, Default)]
 pub struct TeamFilter {
-    /// Names to match, any of them, case-insensitive; empty for all.
+    /// Names, case-insensitive: a team must have one of them. An empty list selects all teams.
     pub names: Vec<String>,
-    /// Part of the name, case-insensitive.
+    /// Text that the name must contain, case-insensitive.
     pub q: Option<String>,
 }
 
@@ -262,10 +264,10 @@ pub(super) fn restrict_to_visible(member: &Member, filter: &mut ListCondition) {
     }
 }
 
-/// The attributes of a create or an update. Absent values stay as they are.
+/// The attributes of a request that creates or updates a team. An update does not change absent attributes.
 pub struct TeamChange {
     name: Option<String>,
-    visibility: Option<Visibility>,
+    visibility: Option<TeamVisibility>,
     flags: OrganizationFlagChanges,
     description: AttributeValue<String>,
     sso_team_id: AttributeValue<String>,
@@ -282,7 +284,7 @@ impl TeamChange {
             AttributeValue::Absent => {}
         }
         let word = attributes.text("visibility").value();
-        let visibility = word.as_deref().and_then(Visibility::of);
+        let visibility = word.as_deref().and_then(TeamVisibility::of);
         if word.is_some() && visibility.is_none() {
             attributes.fault("visibility", "Visibility must be secret or organization");
         }
@@ -304,7 +306,7 @@ impl TeamChange {
         Self::read(attributes)
     }
 
-    /// Returns the organization-wide rights of the team after this change, for rights `before` the change.
+    /// Applies the change to `before`, the organization-wide rights of the team, and returns the new rights.
     ///
     /// # Errors
     /// `Forbidden` when the member may not change the flags, or lacks a right that the team would get; `Invalid` when
@@ -323,7 +325,8 @@ impl TeamChange {
     }
 }
 
-/// A name has 1 to 90 letters, digits, `-`, `_` and spaces, but no space at either end.
+/// Adds a fault unless the name consists of 1 to 90 letters, digits, `-`, `_` and spaces, without a space at either
+/// end.
 fn check_name(attributes: &mut AttributeReader<'_>, name: &str) {
     if name.is_empty() {
         return attributes.fault("name", "Name can't be blank");
@@ -341,7 +344,7 @@ fn check_name(attributes: &mut AttributeReader<'_>, name: &str) {
 /// Checks that the member may create teams.
 ///
 /// # Errors
-/// `NotFound` otherwise.
+/// `NotFound` when the member may not.
 pub fn require_may_create(member: &Member) -> WorkResult<()> {
     ApiRejection::not_found_unless(member.is_owner || member.rights.has(OrganizationFlag::ManageTeams))
 }
@@ -349,7 +352,8 @@ pub fn require_may_create(member: &Member) -> WorkResult<()> {
 /// Creates a team in the member's organization.
 ///
 /// # Errors
-/// `Invalid` when the name is taken or flags contradict each other; `Forbidden` for flags that the member lacks.
+/// `Invalid` when the name is taken or the flags contradict each other; `Forbidden` when the member may not set flags,
+/// or lacks a flag that the team would get.
 pub async fn create(tx: &mut Tx<'_>, member: &Member, new: TeamChange) -> WorkResult<Team> {
     let access = new.access(member, OrganizationRights::NONE)?;
     let name = new.name.unwrap_or_default();
@@ -373,14 +377,15 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, new: TeamChange) -> WorkRe
 /// Changes a team.
 ///
 /// # Errors
-/// As [`create`]; `Conflict` when the request changes the name or the rights of the owners team.
+/// As [`create`]; `Conflict` when the request changes the name or the rights of the owners team; `NotFound` when the
+/// team was deleted concurrently.
 pub async fn update(tx: &mut Tx<'_>, member: &Member, team: &Team, change: TeamChange) -> WorkResult<Team> {
     // The row lock serializes concurrent changes of flags, because each change keeps the stored flags that it does not
     // set.
     let sql = format!("SELECT {TEAM_COLUMNS} WHERE t.id = $1 FOR UPDATE");
     let mut row = tx.row(&sql, &[team.id.into()]).await?.ok_or_else(ApiRejection::not_found)?;
     let before = Team::read(&mut row)?;
-    // A concurrent deletion moves the team to another organization.
+    // A concurrent deletion may have moved the team to an ended organization.
     ApiRejection::not_found_unless(before.org_id == team.org_id)?;
     let access = change.access(member, before.access)?;
     let name = change.name.unwrap_or_else(|| before.name.clone());
@@ -404,11 +409,11 @@ pub async fn update(tx: &mut Tx<'_>, member: &Member, team: &Team, change: TeamC
     load_by_rows(tx, &[team.id]).await?.pop().ok_or_else(|| ApiRejection::not_found().into())
 }
 
-/// Deletes a team with its tokens, memberships and access. A team with many dependent rows becomes invisible
-/// immediately, and [`removal`] removes the rows later.
+/// Deletes a team with its tokens, memberships and access. A team with many dependent rows only becomes invisible, and
+/// [`removal`] removes the rows later.
 ///
 /// # Errors
-/// `Conflict` for the owners team; `NotFound` when it was deleted concurrently.
+/// `Conflict` for the owners team; `NotFound` when the team was deleted concurrently.
 pub async fn delete(tx: &mut Tx<'_>, team: &Team) -> WorkResult<()> {
     if team.is_owners {
         return Err(ApiRejection::conflict("the owners team of an organization cannot be deleted").into());
@@ -424,7 +429,7 @@ pub async fn delete(tx: &mut Tx<'_>, team: &Team) -> WorkResult<()> {
     let some = "SELECT count(*) FROM (SELECT 1 FROM team_workspace_access WHERE team_id = $1 LIMIT $2) a";
     let workspaces: i64 = tx.one(some, &[row.clone(), (MAX_ROWS_PER_SESSION + 1).into()]).await?.get()?;
     if users.max(projects.len() as i64).max(workspaces) > MAX_ROWS_PER_SESSION {
-        // Nodes of older versions accept tokens as long as the rows exist.
+        // Nodes of older versions accept the tokens as long as their rows exist.
         tx.execute("DELETE FROM api_tokens WHERE team_id = $1", &[row]).await?;
         return removal::move_to_ended_organization(tx, "teams", team.id).await;
     }

@@ -1,7 +1,7 @@
 //! The access of teams to projects: a level, or custom access by key ([`project_access`](super::project_access)).
 //!
-//! Every level implies a value for every key. The rights that result from the values are stored with the level, so that
-//! lists can filter projects by right in SQL.
+//! Every level implies a value for every access key. The project rights that result from the values are stored with the
+//! level, so that lists can filter projects by right in SQL.
 
 use super::attributes::AttributeReader;
 use super::caller::ProjectsCaller;
@@ -31,14 +31,14 @@ pub struct ProjectAccess {
     pub team: String,
     /// External id of the project.
     pub project: String,
-    /// The level.
+    /// The level of the access.
     pub level: ProjectAccessLevel,
-    /// The value of every key.
+    /// The rank of every access key.
     pub settings: ProjectKeyRanks,
 }
 
-/// The rows of a deleted team or project remain for some time in another, ended organization. The join on the
-/// organization excludes them.
+/// The rows of a deleted team or project remain for some time in another, ended organization. The join excludes them,
+/// because it requires that team and project have the same organization.
 const PROJECT_ACCESS_FROM: &str = "team_project_access a JOIN teams t ON t.id = a.team_id
     JOIN projects p ON p.id = a.project_id AND p.org_id = t.org_id";
 
@@ -51,7 +51,7 @@ impl ProjectAccess {
         let project = row.get()?;
         let (access, custom): (String, Option<String>) = (row.get()?, row.get()?);
         let level = ProjectAccessLevel::of(&access).unwrap_or(ProjectAccessLevel::Read);
-        let settings = ProjectKeyRanks::stored(level, custom.as_deref());
+        let settings = ProjectKeyRanks::from_stored(level, custom.as_deref());
         Ok(Self { id, ext_id, team_id, team, project, level, settings })
     }
 }
@@ -64,11 +64,12 @@ async fn load_by_rows(tx: &mut Tx<'_>, ids: &[i64]) -> WorkResult<Vec<ProjectAcc
     page::load_in_order(tx, &sql, ids, ProjectAccess::read, |access| access.id).await
 }
 
-/// Returns a team's access that the caller may see, with its project. Both are locked until the end of the session if
-/// [`Tx::lock_lookups`] was called, the project first.
+/// Returns a team's access to a project, if the caller may see the access, with the project and the caller's
+/// membership. If [`Tx::lock_lookups`] was called, the project and then the access are locked until the end of the
+/// session.
 ///
 /// # Errors
-/// `NotFound` when it is absent or hidden, or `needed` is not granted on the project.
+/// `NotFound` when the access is absent or hidden, or the caller lacks a right in `needed` on the project.
 pub async fn find_visible(
     tx: &mut Tx<'_>,
     caller: &ProjectsCaller,
@@ -91,8 +92,8 @@ pub async fn find_visible(
 }
 
 /// `true` if the member sees the access of all teams to a project: the member may manage the access, or a team of the
-/// member has custom access that includes reading it. Other members see only the access of their own teams. In both
-/// cases, the access of a secret team is visible only to members who see the team ([`team::sees`]).
+/// member has custom access that includes reading the access of teams. Other members see only the access of their own
+/// teams. In both cases, the access of a secret team is visible only to members who see the team ([`team::sees`]).
 async fn sees_all(tx: &mut Tx<'_>, member: &Member, project: &Project) -> WorkResult<bool> {
     if project.rights.has(ProjectRights::MANAGE_TEAMS) {
         return Ok(true);
@@ -101,7 +102,8 @@ async fn sees_all(tx: &mut Tx<'_>, member: &Member, project: &Project) -> WorkRe
         WHERE project_id = $1 AND access = 'custom' AND team_id = ANY($2)";
     for mut row in tx.rows(sql, &[project.id.into(), member.teams.clone().into()]).await? {
         let custom: Option<String> = row.get()?;
-        if ProjectKeyRanks::stored(ProjectAccessLevel::Custom, custom.as_deref()).allows(ProjectPermission::READ_TEAMS)
+        if ProjectKeyRanks::from_stored(ProjectAccessLevel::Custom, custom.as_deref())
+            .allows(ProjectPermission::READ_TEAMS)
         {
             return Ok(true);
         }
@@ -109,7 +111,8 @@ async fn sees_all(tx: &mut Tx<'_>, member: &Member, project: &Project) -> WorkRe
     Ok(false)
 }
 
-/// Returns a page of the teams' access to a project, newest first, as far as the member sees it.
+/// Returns a page of the access of teams to a project, newest first. The list contains only the access that the member
+/// sees.
 ///
 /// # Errors
 /// Those of the store.
@@ -131,14 +134,14 @@ pub async fn list(
     Ok(ResultPage { items: load_by_rows(tx, &ids).await?, matching })
 }
 
-/// The attributes of a create or an update.
+/// The attributes of a request that creates or updates the access of a team to a project.
 pub struct TeamAccessChange {
     level: Option<ProjectAccessLevel>,
     named: RequestedProjectKeys,
 }
 
 impl TeamAccessChange {
-    /// Reads the attributes. Whether keys may be set depends on the level, which is checked later.
+    /// Reads the attributes. A later check rejects access keys that may not be set at the level.
     pub fn read(attributes: &mut AttributeReader<'_>) -> Self {
         let word = attributes.text("access").value();
         let level = word.as_deref().and_then(ProjectAccessLevel::of);
@@ -161,8 +164,8 @@ impl TeamAccessChange {
 /// Grants a team access to a project.
 ///
 /// # Errors
-/// `Invalid` when the team has access already, or keys are set with a predefined level; `Forbidden` for access beyond
-/// the member's own; `NotFound` when the team or the project was deleted concurrently.
+/// `Invalid` when the team has access already, or the request sets access keys at a predefined level; `Forbidden` for
+/// access that exceeds the member's own; `NotFound` when the team or the project was deleted concurrently.
 pub async fn create(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -180,7 +183,8 @@ pub async fn create(
         ProjectAccessExtent::of(level, &settings),
     )
     .await?;
-    // A session that deletes a team locks the organization's row too, so the team cannot be deleted after this check.
+    // A session that deletes a team also locks the row of the organization, so the team cannot be deleted after the
+    // following check.
     let org_id: SqlValue = member.organization.id.into();
     organization::lock(tx, member.organization.id).await?;
     let select_team = "SELECT 1 FROM teams WHERE id = $1 AND org_id = $2";
@@ -202,12 +206,12 @@ pub async fn create(
     load_by_rows(tx, &[row]).await?.pop().ok_or_else(|| ApiRejection::not_found().into())
 }
 
-/// Changes a team's access. Keys that the request does not set get the default values of a new level, or keep the
-/// stored values if the level stays the same.
+/// Changes a team's access to a project. If the level changes, access keys that the request does not set get the values
+/// that the new level implies. Otherwise they keep their stored values.
 ///
 /// # Errors
-/// `Invalid` when keys are set with a predefined level; `Forbidden` for access that neither the team had before nor the
-/// member has.
+/// `Invalid` when the request sets access keys at a predefined level; `Forbidden` for access that exceeds the union of
+/// the team's previous access and the member's own access.
 pub async fn update(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -220,7 +224,7 @@ pub async fn update(
     let (word, custom): (String, Option<String>) = (row.get()?, row.get()?);
     let before = ProjectAccessLevel::of(&word).unwrap_or(ProjectAccessLevel::Read);
     let level = change.level.unwrap_or(before);
-    let stored = ProjectKeyRanks::stored(before, custom.as_deref());
+    let stored = ProjectKeyRanks::from_stored(before, custom.as_deref());
     let so_far = ProjectAccessExtent::of(before, &stored);
     let base = if level == before { stored.clone() } else { ProjectKeyRanks::of(level) };
     let settings = change.named.apply_to(level, base, Some(&stored))?;
@@ -232,10 +236,10 @@ pub async fn update(
     load_by_rows(tx, &[access.id]).await?.pop().ok_or_else(|| ApiRejection::not_found().into())
 }
 
-/// Revokes a team's access.
+/// Revokes a team's access to a project.
 ///
 /// # Errors
-/// `NotFound` when it was revoked concurrently.
+/// `NotFound` when the access was revoked concurrently.
 pub async fn delete(tx: &mut Tx<'_>, project: &Project, access: &ProjectAccess) -> WorkResult<()> {
     let lock = "SELECT id FROM projects WHERE id = $1 FOR UPDATE";
     tx.row(lock, &[project.id.into()]).await?.ok_or_else(ApiRejection::not_found)?;
@@ -246,10 +250,10 @@ pub async fn delete(tx: &mut Tx<'_>, project: &Project, access: &ProjectAccess) 
     Ok(())
 }
 
-/// Returns the team that a request grants access. It must be in the member's organization.
+/// Returns the team to which a request grants access, which must be in the member's organization.
 ///
 /// # Errors
-/// `NotFound` when it is absent or hidden from the member.
+/// `NotFound` when the team is absent, hidden from the member, or of another organization.
 pub async fn find_team(tx: &mut Tx<'_>, caller: &ProjectsCaller, member: &Member, ext_id: &str) -> WorkResult<Team> {
     let (_, team) = team::find_visible(tx, caller, ext_id).await?;
     ApiRejection::not_found_unless(team.org_id == member.organization.id)?;

@@ -18,14 +18,14 @@ use crate::secret::Secret;
 use crate::sql::{SqlError, SqlValue};
 
 const TOKEN_MARKER: &str = ".pjv1.";
-/// Length of the public part, in characters.
+/// Length of the public part of a token, in characters.
 const LOOKUP_CHARS: usize = 14;
-/// Length of the secret part, in characters.
+/// Length of the secret part of a token, in characters.
 const SECRET_CHARS: usize = 43;
 /// Maximum length of a presented token, in bytes.
 const MAX_TOKEN_BYTES: usize = 512;
 
-/// A new token: its text, which is shown only once, and the values to store.
+/// A new token: its text, which the client sees only once, and the values to store.
 #[derive(Clone)]
 pub struct NewToken {
     /// The text of the token.
@@ -45,14 +45,14 @@ pub fn generate() -> NewToken {
     NewToken { text: Secret::new(text), hash: hash(secret.expose()), lookup }
 }
 
-/// Creates a token with a predefined text. The token is only as hard to guess as the text, so callers must require a
-/// long text.
+/// Creates a token with a predefined text, or returns `None` if the text cannot be a token. The token is only as hard
+/// to guess as the text, so callers must require a long text.
 pub fn from_text(text: &str) -> Option<NewToken> {
     let (lookup, hash) = split(text)?;
     Some(NewToken { text: Secret::new(text), lookup, hash })
 }
 
-/// Stores a token with its seal and returns its row id. `creator` refers to the creator, such as `users/user-…`.
+/// Seals and stores a token and returns its row id. `creator` is the reference to its creator, such as `users/user-…`.
 ///
 /// # Errors
 /// Those of the store.
@@ -83,7 +83,8 @@ pub(super) async fn insert(
     Ok(tx.one(insert, &values).await?.get()?)
 }
 
-/// Returns the lookup key and the hash of the secret part of a presented token, or `None` if it cannot be a token.
+/// Returns the lookup key and the hash of the secret part of a presented token, or `None` if it is empty or longer than
+/// `MAX_TOKEN_BYTES`.
 pub fn split(presented: &str) -> Option<(String, Vec<u8>)> {
     if let Some((lookup, secret)) = presented.split_once(TOKEN_MARKER)
         && (lookup.len(), secret.len()) == (LOOKUP_CHARS, SECRET_CHARS)
@@ -103,8 +104,8 @@ fn hash(secret: &[u8]) -> Vec<u8> {
     digest(&SHA256, secret).as_ref().to_vec()
 }
 
-/// Returns the default expiry: the same calendar time two years later, 1 March for 29 February, truncated to
-/// milliseconds like the creation time in responses.
+/// Returns the default expiry: the same calendar time two years later (1 March for 29 February), truncated to
+/// milliseconds like the times in responses.
 pub fn two_years_after(now: Time) -> Time {
     let now = now.replace_millisecond(now.millisecond()).unwrap_or(now);
     let year = now.year() + 2;
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn chosen_token_text_is_accepted() {
+    fn predefined_token_text_is_accepted() {
         let text = "x.pjv1.a text that a user chose";
         let token = from_text(text).unwrap();
         let (lookup, hash) = split(text).unwrap();

@@ -1,4 +1,4 @@
-//! Users: lookup, change of the username, the first user of an installation, and tokens that the installation issues.
+//! Users: lookup, change of the username, creation of the first user, and tokens that the operator issues for users.
 
 use super::attributes::{AttributeReader, AttributeValue};
 use super::caller::{ProjectsCaller, TokenSubject};
@@ -67,10 +67,10 @@ pub async fn find_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, ext_id: &str
     Ok(load_by_rows(tx, &[row]).await?.pop().ok_or_else(ApiRejection::not_found)?)
 }
 
-/// Returns the user that the caller is, locked until the end of the session if [`Tx::lock_lookups`] was called.
+/// Returns the user account of the caller, locked until the end of the session if [`Tx::lock_lookups`] was called.
 ///
 /// # Errors
-/// `NotFound` for callers that are not users.
+/// `NotFound` when the caller is a team or an organization.
 pub async fn find_account(tx: &mut Tx<'_>, caller: &ProjectsCaller) -> WorkResult<User> {
     let TokenSubject::User { id, .. } = &caller.subject else { return Err(ApiRejection::not_found().into()) };
     if tx.locks_lookups() {
@@ -102,12 +102,12 @@ pub fn read_change(attributes: &mut AttributeReader<'_>, stored: &User) -> Strin
     }
 }
 
-/// Changes the username of a locked user.
+/// Changes the username of a user whose row is locked.
 ///
 /// # Errors
 /// `Invalid` when the name is taken.
 pub async fn rename(tx: &mut Tx<'_>, user: &User, username: &str) -> WorkResult<User> {
-    // No username may equal the email address of another user.
+    // A username must not equal the email address of another user.
     let taken = "SELECT 1 FROM users WHERE email_lc = $1 AND id <> $2";
     let lowered: SqlValue = username.to_lowercase().into();
     if tx.row(taken, &[lowered.clone(), user.id.into()]).await?.is_some() {
@@ -123,11 +123,11 @@ fn is_username(name: &str) -> bool {
     (1..=60).contains(&name.len()) && name.chars().all(legal)
 }
 
-/// Returns the row id of the user with an email address. Creates the user, with the address as username, if there is
-/// none, and then returns `true`.
+/// Returns the row id of the user with an email address, and `true` if this call created the user. A new user has the
+/// address as username.
 ///
 /// # Errors
-/// `Invalid` when another user has the address as username.
+/// `Invalid` when the address is the username of another user.
 pub async fn find_or_create_by_email(tx: &mut Tx<'_>, email: &str) -> WorkResult<(i64, bool)> {
     const SELECT_USER_BY_EMAIL: &str = "SELECT id FROM users WHERE email_lc = $1";
     let lowered: [SqlValue; 1] = [email.to_lowercase().into()];
@@ -139,7 +139,7 @@ pub async fn find_or_create_by_email(tx: &mut Tx<'_>, email: &str) -> WorkResult
     if let Some(mut row) = tx.row(&insert, &values).await? {
         return Ok((row.get()?, true));
     }
-    // A concurrent session created the user; this statement sees the committed row.
+    // A concurrent session has created the user; this statement sees the committed row.
     match tx.row(SELECT_USER_BY_EMAIL, &lowered).await? {
         Some(mut row) => Ok((row.get()?, false)),
         None => Err(ApiRejection::attribute("email", "Email is already the username of another user").into()),
@@ -160,10 +160,10 @@ fn insert_values(tx: &Tx<'_>, username: &str, email: &str) -> [SqlValue; 6] {
     ]
 }
 
-/// Creates a user.
+/// Creates a user and returns the row id of the user.
 ///
 /// # Errors
-/// `Invalid` when the name or the address is taken.
+/// `Invalid` when another user has the username or the email address.
 pub async fn create(tx: &mut Tx<'_>, username: &str, email: &str) -> WorkResult<i64> {
     let values = insert_values(tx, username, email);
     Ok(tx.one(&format!("{INSERT_USER} RETURNING id"), &values).await?.get()?)
@@ -178,7 +178,7 @@ pub async fn bootstrap(tx: &mut Tx<'_>, username: &str, email: &str, token: &New
         let rule = "Username must be 1 to 60 letters, numbers, -, _, . and @";
         return Err(ApiRejection::attribute("username", rule).into());
     }
-    if !is_address(email) {
+    if !is_email_address(email) {
         return Err(ApiRejection::attribute("email", "Email must be an address, such as ada@example.test").into());
     }
     if tx.row("SELECT 1 FROM users LIMIT 1", &[]).await?.is_some() {
@@ -203,7 +203,7 @@ pub async fn issue_token(tx: &mut Tx<'_>, name: &str, token: &NewToken) -> WorkR
     store_token(tx, row.get()?, None, token, Some(ends)).await
 }
 
-/// Deletes a user token that was created but not delivered. `lookup` is its public part.
+/// Deletes a user's token that was created but not delivered to the user. `lookup` is the public part of the token.
 ///
 /// # Errors
 /// Those of the store.
@@ -212,7 +212,7 @@ pub async fn delete_token(tx: &mut Tx<'_>, lookup: &str) -> WorkResult<()> {
     Ok(())
 }
 
-/// Stores a token for a user, with the user as creator. Without `ends` it never expires.
+/// Stores a token for a user, with the user as creator. `ends` is the expiry; `None` for never.
 ///
 /// # Errors
 /// Those of the store.
@@ -237,8 +237,9 @@ pub async fn store_token(
     Ok(())
 }
 
-/// `true` for an email address `local@domain`: no white space, at most 254 bytes, no dot at either end of the domain.
-pub fn is_address(text: &str) -> bool {
+/// `true` if the text has the form of an email address: `local@domain`, without white space, at most 254 bytes, and
+/// without a dot at either end of the domain.
+pub fn is_email_address(text: &str) -> bool {
     let Some((name, domain)) = text.rsplit_once('@') else { return false };
     let plain = |part: &str| !part.is_empty() && !part.contains(|c: char| c.is_whitespace() || c.is_control());
     plain(name) && plain(domain) && text.len() <= 254 && !domain.starts_with('.') && !domain.ends_with('.')

@@ -1,8 +1,8 @@
 //! Workspaces: lookup, creation, change, move and deletion.
 //!
-//! Module `rights` computes the caller's rights, `fields` and `settings` validate attributes, `list` has the lists and
-//! `lock` the locks. Values that a workspace inherits from its project and organization are not stored with it, but
-//! joined on reading. A change of such a value thus updates only one row.
+//! Module `rights` computes the caller's rights, `fields` and `settings` validate attributes, `list` lists workspaces,
+//! and `lock` locks and unlocks them. The row of a workspace does not contain values that it inherits from its project
+//! and organization; queries join them. A change of such a value thus updates only one row.
 
 mod fields;
 mod list;
@@ -45,32 +45,32 @@ pub struct Workspace {
     pub project: i64,
     /// External id of the project.
     pub project_ext_id: String,
-    /// `true` if the auto-destroy duration is inherited from the project.
+    /// `true` if the workspace inherits the auto-destroy duration of its project.
     pub inherits_auto_destroy: bool,
     /// The effective auto-destroy duration: the time of inactivity after which the workspace's resources are destroyed.
     pub auto_destroy: Option<String>,
     /// The project's auto-destroy duration.
     project_auto_destroy: Option<String>,
-    /// The time at which the workspace's resources are to be destroyed, if a client has set it.
+    /// The time at which the workspace's resources are to be destroyed, if a client has set such a time.
     pub auto_destroy_at: Option<Time>,
-    /// Its own execution mode; `None` if it inherits the mode.
+    /// The execution mode set on the workspace; `None` if the workspace inherits its mode.
     pub own_mode: Option<ExecutionMode>,
     project_mode: Option<ExecutionMode>,
-    /// The Terraform version, as a client has set it; it may be a constraint.
+    /// The Terraform version that a client has set: `latest`, a version, or version constraints.
     pub terraform_version: String,
     /// The attributes that are stored but have no effect.
     pub settings: WorkspaceSettingValues,
-    /// The holder of the lock: `users/user-…` or `teams/team-…`.
+    /// The holder of the workspace's lock: `users/user-…` or `teams/team-…`. `None` if the workspace is not locked.
     pub locked_by: Option<String>,
-    /// `true` if the holder is a team that is hidden from the caller.
+    /// `true` if the holder of the lock is a team that the caller does not see.
     pub holder_is_hidden: bool,
     /// Creation time.
     pub created_at: Time,
-    /// Time of the last change.
+    /// Time of the last change of the attributes or the project.
     pub updated_at: Time,
-    /// Its own tags.
+    /// The tags of the workspace itself, without inherited tags.
     pub tags: Vec<TagBinding>,
-    /// The caller's rights.
+    /// The caller's rights on the workspace.
     pub rights: WorkspaceRights,
 }
 
@@ -114,18 +114,19 @@ impl Workspace {
         })
     }
 
-    /// Returns the effective execution mode: its own, the project's, or the organization's.
+    /// Returns the effective execution mode: that of the workspace if set, otherwise that of the project if set,
+    /// otherwise that of the organization.
     pub fn mode<'m>(&'m self, member: &'m Member) -> &'m ExecutionMode {
         self.own_mode.as_ref().or(self.project_mode.as_ref()).unwrap_or(&member.organization.mode)
     }
 }
 
-/// The way in which a request identifies a workspace.
+/// The identifier of a workspace in a request.
 #[derive(Clone, Copy, Debug)]
 pub enum WorkspaceLocator<'k> {
-    /// Its external id.
+    /// The external id of the workspace.
     Id(&'k str),
-    /// Its name in an organization, both case-insensitive.
+    /// The names of the workspace and its organization, both case-insensitive.
     Name {
         /// The organization's name.
         organization: &'k str,
@@ -134,11 +135,11 @@ pub enum WorkspaceLocator<'k> {
     },
 }
 
-/// Returns a workspace on which the caller has `needed`, and the caller's membership in its organization. The workspace
-/// is locked until the end of the session if [`Tx::lock_lookups`] was called.
+/// Returns a workspace on which the caller has the rights `needed`, and the caller's membership in its organization.
+/// The workspace is locked until the end of the session if [`Tx::lock_lookups`] was called.
 ///
 /// # Errors
-/// `NotFound` when it is absent or hidden, or `needed` is not granted.
+/// `NotFound` when the workspace is absent or hidden, or the caller lacks a right in `needed`.
 pub async fn find_visible(
     tx: &mut Tx<'_>,
     caller: &ProjectsCaller,
@@ -172,7 +173,7 @@ pub async fn find_visible(
 /// Locks a workspace until the end of the session and reads it.
 ///
 /// # Errors
-/// `NotFound` when it is deleted, or `needed` is not granted any more.
+/// `NotFound` when the workspace was deleted, or the member lacks a right in `needed`.
 pub async fn lock_and_load(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -189,7 +190,7 @@ async fn load_by_row(tx: &mut Tx<'_>, member: &Member, row: i64, needed: Workspa
     Ok(found.filter(granted).ok_or_else(ApiRejection::not_found)?)
 }
 
-/// Returns the workspaces in the order of `rows`, with tags and the member's rights on each.
+/// Returns the workspaces with these row ids, in the order of `rows`, with their tags and the member's rights on each.
 ///
 /// # Errors
 /// Those of the store.
@@ -212,10 +213,10 @@ pub async fn load_by_rows(tx: &mut Tx<'_>, member: &Member, rows: &[i64]) -> Wor
     Ok(found)
 }
 
-/// Returns the project of a new workspace: the named project, or the default one.
+/// Returns the project of a new workspace: the project with the external id `named`, or the default project.
 ///
 /// # Errors
-/// `NotFound` when it is absent or hidden, or the member may not create workspaces in it.
+/// `NotFound` when the project is absent or hidden, or the member may not create workspaces in the project.
 pub async fn find_destination(tx: &mut Tx<'_>, member: &Member, named: Option<String>) -> WorkResult<Project> {
     let ext_id = match named {
         Some(ext_id) => ext_id,
@@ -227,14 +228,13 @@ pub async fn find_destination(tx: &mut Tx<'_>, member: &Member, named: Option<St
     project::find_in_organization(tx, member, &ext_id, ProjectRights::CREATE_WORKSPACE).await
 }
 
-/// Creates a workspace in a project of the member's organization and returns its row id.
+/// Creates a workspace in a project of the member's organization and returns the row id of the workspace.
 ///
 /// # Errors
 /// `NotFound` when the project was deleted concurrently; `Invalid` when the name is taken.
 pub async fn create(tx: &mut Tx<'_>, member: &Member, project: &Project, fields: WorkspaceFields) -> WorkResult<i64> {
     let org_id = member.organization.id;
-    // The counters are updated first, which locks the row of the organization and then that of the project, as all
-    // sessions do.
+    // The updates of the counters lock the organization and then the project, the order that all sessions use.
     let count = "UPDATE organizations SET workspace_count = workspace_count + 1 WHERE id = $1 AND ended_at IS NULL";
     ApiRejection::not_found_unless(tx.execute(count, &[org_id.into()]).await? > 0)?;
     let count = "UPDATE projects SET workspace_count = workspace_count + 1 WHERE id = $1 AND org_id = $2";
@@ -264,7 +264,7 @@ pub async fn create(tx: &mut Tx<'_>, member: &Member, project: &Project, fields:
     Ok(tx.one(insert, &values).await?.get()?)
 }
 
-/// Changes a workspace that is locked ([`lock_and_load`]).
+/// Changes a workspace whose row this session has locked ([`lock_and_load`]).
 ///
 /// # Errors
 /// `Invalid` when the name is taken.
@@ -301,7 +301,7 @@ pub async fn may_delete_all(tx: &mut Tx<'_>, member: &Member, project: &Project)
     Ok(rights.get(&project.id).is_some_and(|rights| rights.has(WorkspaceRights::DESTROY)))
 }
 
-/// `true` if the member may move workspaces out of the workspace's project.
+/// `true` if the member may move workspaces out of the project of `workspace`.
 ///
 /// # Errors
 /// Those of the store.
@@ -314,17 +314,18 @@ pub async fn may_move_out(tx: &mut Tx<'_>, member: &Member, workspace: &Workspac
 ///
 /// # Errors
 /// `NotFound` when the destination is absent or the member may not move workspaces into it; `Forbidden` when the member
-/// may not move workspaces out of their current project.
+/// may not move workspaces out of the current project.
 pub async fn move_to_project(tx: &mut Tx<'_>, member: &Member, workspace: &Workspace, project: &str) -> WorkResult<()> {
     let destination = project::find_in_organization(tx, member, project, ProjectRights::MOVE_WORKSPACE).await?;
     project::move_workspaces(tx, member, &destination, std::slice::from_ref(&workspace.ext_id)).await
 }
 
-/// Deletes a workspace. With `safely`, a locked workspace is not deleted. There is no check for stored state, because
-/// workspaces hold none.
+/// Deletes a workspace. If `safely` is `true`, a locked workspace is not deleted. Stored Terraform state is not
+/// checked, because workspaces do not store state.
 ///
 /// # Errors
-/// `Forbidden` when the member may delete it safely only; `Conflict` when it is locked.
+/// `Forbidden` when `safely` is `false` and the member is not an administrator of the workspace; `Conflict` when
+/// `safely` is `true` and the workspace is locked; `NotFound` when the member may not delete the workspace.
 pub async fn delete(tx: &mut Tx<'_>, member: &Member, workspace: &Workspace, safely: bool) -> WorkResult<()> {
     if !safely && !workspace.rights.has(WorkspaceRights::ADMIN) {
         return Err(

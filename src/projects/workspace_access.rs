@@ -1,7 +1,7 @@
 //! The access of teams to single workspaces: a level, or custom access by key ([`super::workspace_keys`]).
 //!
-//! This access adds to the rights on the workspace's project and in the organization. Administrators of a workspace
-//! manage the access of teams to it. A member can grant at most the member's own rights.
+//! The rights of this access add to the rights on the workspace's project and in the organization. Administrators of a
+//! workspace manage the access of teams to the workspace. A member can grant at most the member's own rights.
 
 use super::attributes::AttributeReader;
 use super::caller::ProjectsCaller;
@@ -29,14 +29,14 @@ pub struct WorkspaceAccess {
     pub team: String,
     /// External id of the workspace.
     pub workspace: String,
-    /// The level.
+    /// The level of the access.
     pub level: WorkspaceAccessLevel,
-    /// The value of every key.
+    /// The rank of every access key.
     pub settings: WorkspaceKeyRanks,
 }
 
-/// The rows of a deleted team or workspace remain for some time in another, ended organization. The join on the
-/// organization excludes them.
+/// The rows of a deleted team or workspace remain for some time in another, ended organization. The join excludes them,
+/// because it requires that team and workspace have the same organization.
 const WORKSPACE_ACCESS_FROM: &str = "team_workspace_access a JOIN teams t ON t.id = a.team_id
     JOIN workspaces w ON w.id = a.workspace_id AND w.org_id = t.org_id";
 
@@ -49,7 +49,7 @@ impl WorkspaceAccess {
         let workspace = row.get()?;
         let level = WorkspaceAccessLevel::of(&row.get::<String>()?).unwrap_or(WorkspaceAccessLevel::Read);
         let custom: Option<String> = row.get()?;
-        let settings = WorkspaceKeyRanks::stored(level, custom.as_deref());
+        let settings = WorkspaceKeyRanks::from_stored(level, custom.as_deref());
         Ok(Self { id, ext_id, team_id, team, workspace, level, settings })
     }
 }
@@ -66,11 +66,12 @@ async fn load_by_row(tx: &mut Tx<'_>, row: i64) -> WorkResult<WorkspaceAccess> {
     load_by_rows(tx, &[row]).await?.pop().ok_or_else(|| ApiRejection::not_found().into())
 }
 
-/// Returns a team's access that the caller may see, with its workspace. Both are locked until the end of the session if
-/// [`Tx::lock_lookups`] was called, the workspace first.
+/// Returns a team's access to a workspace, if the caller may see the access, with the workspace and the caller's
+/// membership. If [`Tx::lock_lookups`] was called, the workspace and then the access are locked until the end of the
+/// session.
 ///
 /// # Errors
-/// `NotFound` when it is absent or hidden, or `needed` is not granted on the workspace.
+/// `NotFound` when the access is absent or hidden, or the caller lacks a right in `needed` on the workspace.
 pub async fn find_visible(
     tx: &mut Tx<'_>,
     caller: &ProjectsCaller,
@@ -93,14 +94,14 @@ pub async fn find_visible(
     Ok((member, workspace, access))
 }
 
-/// `true` if the caller sees the access of all teams that are visible to it ([`team::sees`]), and not only of its own
-/// teams.
+/// `true` if the caller sees the access of every team that is visible to the caller ([`team::sees`]). Other callers see
+/// only the access of their own teams.
 fn sees_all(workspace: &Workspace) -> bool {
     workspace.rights.has(WorkspaceRights::ADMIN)
 }
 
-/// Returns a page of the teams' access to a workspace, newest first, as far as the member sees it. `team` selects one
-/// team by external id.
+/// Returns a page of the access of teams to a workspace, newest first. The list contains only the access that the
+/// member sees. If `team` is `Some`, it contains only the access of the team with this external id.
 ///
 /// # Errors
 /// Those of the store.
@@ -126,14 +127,14 @@ pub async fn list(
     Ok(ResultPage { items: load_by_rows(tx, &ids).await?, matching })
 }
 
-/// The attributes of a create or an update.
+/// The attributes of a request that creates or updates the access of a team to a workspace.
 pub struct WorkspaceAccessChange {
     level: Option<WorkspaceAccessLevel>,
     named: RequestedWorkspaceKeys,
 }
 
 impl WorkspaceAccessChange {
-    /// Reads the attributes. Whether keys may be set depends on the level, which is checked later.
+    /// Reads the attributes. A later check rejects access keys that may not be set at the level.
     pub fn read(attributes: &mut AttributeReader<'_>) -> Self {
         let word = attributes.text("access").value();
         let level = word.as_deref().and_then(WorkspaceAccessLevel::of);
@@ -153,7 +154,8 @@ impl WorkspaceAccessChange {
     }
 }
 
-/// Rejects access that neither the member has nor the team had `before`.
+/// Rejects a grant (`given`) that exceeds the union of the member's own rights and `before`, the rights that the team
+/// already has.
 fn reject_excess_access(
     member: &Member,
     workspace: &Workspace,
@@ -167,8 +169,8 @@ fn reject_excess_access(
 /// Grants a team access to a workspace.
 ///
 /// # Errors
-/// `Invalid` when the team has access already, or keys are set with a predefined level; `Forbidden` for access beyond
-/// the member's own; `NotFound` when the team or the workspace was deleted concurrently.
+/// `Invalid` when the team has access already, or the request sets access keys at a predefined level; `Forbidden` for
+/// access that exceeds the member's own; `NotFound` when the team or the workspace was deleted concurrently.
 pub async fn create(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -179,7 +181,8 @@ pub async fn create(
     let level = new.level.unwrap_or(WorkspaceAccessLevel::Custom);
     let settings = new.named.apply_to(level, WorkspaceKeyRanks::of(level), None)?;
     reject_excess_access(member, workspace, WorkspaceRights::NONE, WorkspaceRights::of_access(level, &settings))?;
-    // A session that deletes a team locks the organization's row too, so the team cannot be deleted after this check.
+    // A session that deletes a team also locks the row of the organization, so the team cannot be deleted after the
+    // following check.
     let org_id = member.organization.id;
     organization::lock(tx, org_id).await?;
     let select_team = "SELECT 1 FROM teams WHERE id = $1 AND org_id = $2";
@@ -198,12 +201,12 @@ pub async fn create(
     load_by_row(tx, row).await
 }
 
-/// Changes a team's access. Keys that the request does not set get the default values of a new level, or keep the
-/// stored values if the level stays the same.
+/// Changes a team's access to a workspace. If the level changes, access keys that the request does not set get the
+/// values that the new level implies. Otherwise they keep their stored values.
 ///
 /// # Errors
-/// `Invalid` when keys are set with a predefined level; `Forbidden` for access that neither the team had before nor the
-/// member has.
+/// `Invalid` when the request sets access keys at a predefined level; `Forbidden` for access that exceeds the union of
+/// the team's previous access and the member's own access.
 pub async fn update(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -224,10 +227,10 @@ pub async fn update(
     load_by_row(tx, access.id).await
 }
 
-/// Revokes a team's access.
+/// Revokes a team's access to a workspace.
 ///
 /// # Errors
-/// `NotFound` when it was revoked concurrently.
+/// `NotFound` when the access was revoked concurrently.
 pub async fn delete(tx: &mut Tx<'_>, access: &WorkspaceAccess) -> WorkResult<()> {
     let gone = tx.execute("DELETE FROM team_workspace_access WHERE id = $1", &[access.id.into()]).await?;
     ApiRejection::not_found_unless(gone > 0)

@@ -1,5 +1,5 @@
 //! The access of a team to a workspace: a level such as `read`, or individual values of access keys such as `runs`.
-//! [`workspace_access`](super::workspace_access) stores it.
+//! [`workspace_access`](super::workspace_access) stores the access.
 
 use serde_json::{Map, Value};
 
@@ -11,15 +11,15 @@ use crate::error::Kind;
 /// The level of a team's access to a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkspaceAccessLevel {
-    /// See the workspace.
+    /// The team may see the workspace.
     Read,
-    /// Queue plans.
+    /// The team may also queue plans.
     Plan,
-    /// Queue applies, lock the workspace, change its variables.
+    /// The team may also queue applies, lock the workspace, and change variables and state.
     Write,
-    /// All rights.
+    /// The team has all rights on the workspace.
     Admin,
-    /// Keys are set individually.
+    /// The value of each access key is set individually.
     Custom,
 }
 
@@ -40,15 +40,16 @@ impl WorkspaceAccessLevel {
 
     /// Returns the name, as stored and in JSON.
     pub fn name(self) -> &'static str {
-        WORKSPACE_LEVELS[self.column()].0
+        WORKSPACE_LEVELS[self.index()].0
     }
 
-    fn column(self) -> usize {
+    fn index(self) -> usize {
         WORKSPACE_LEVELS.iter().position(|(_, level)| *level == self).unwrap_or_default()
     }
 }
 
-/// A row of the table of keys: attribute, values in ascending order of access, and the value that each level implies.
+/// A row of `WORKSPACE_KEYS`: attribute, values in ascending order of access, and the value that each level of
+/// `WORKSPACE_LEVELS` implies.
 struct WorkspaceKeyDefinition(&'static str, ValueScale, [&'static str; 5]);
 
 const WORKSPACE_KEY_COUNT: usize = 7;
@@ -95,13 +96,13 @@ impl WorkspacePermission {
     pub const READ_VARIABLES: Self = Self(1, 1);
     /// Change variables.
     pub const WRITE_VARIABLES: Self = Self(1, 2);
-    /// Read outputs of states.
+    /// Read the outputs of Terraform states.
     pub const READ_OUTPUTS: Self = Self(2, 1);
-    /// Read whole states.
+    /// Read whole Terraform states.
     pub const READ_STATE: Self = Self(2, 2);
-    /// Write states.
+    /// Write Terraform states.
     pub const WRITE_STATE: Self = Self(2, 3);
-    /// Read mocks for policies.
+    /// Read Sentinel mocks, the mock data for policy tests.
     pub const READ_MOCKS: Self = Self(3, 1);
     /// Lock and unlock the workspace.
     pub const LOCK: Self = Self(4, 1);
@@ -111,20 +112,20 @@ impl WorkspacePermission {
     pub const OVERRIDE_POLICIES: Self = Self(6, 1);
 }
 
-/// The position of each access key of a workspace on that key's scale; 0 is the lowest.
+/// The rank of each access key of a workspace: the index of its value on the scale of the key; 0 for the least access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkspaceKeyRanks([u8; WORKSPACE_KEY_COUNT]);
 
 impl WorkspaceKeyRanks {
-    /// Returns the values that a level implies; for the custom level, the initial values.
+    /// Returns the ranks that a level implies; for the custom level, the ranks before any key is set.
     pub fn of(level: WorkspaceAccessLevel) -> Self {
         let rank =
-            |definition: &WorkspaceKeyDefinition| definition.1.rank(definition.2[level.column()]).unwrap_or_default();
+            |definition: &WorkspaceKeyDefinition| definition.1.rank(definition.2[level.index()]).unwrap_or_default();
         Self(std::array::from_fn(|index| rank(&WORKSPACE_KEYS[index])))
     }
 
-    /// Reads stored values. An absent key has the value of the level.
-    pub fn stored(level: WorkspaceAccessLevel, custom: Option<&str>) -> Self {
+    /// Reads ranks from stored keys. An absent key has the rank that the level implies.
+    pub fn from_stored(level: WorkspaceAccessLevel, custom: Option<&str>) -> Self {
         let mut settings = Self::of(level);
         let Some(Ok(stored)) = custom.map(serde_json::from_str::<Value>) else { return settings };
         for (definition, rank) in WORKSPACE_KEYS.iter().zip(&mut settings.0) {
@@ -133,12 +134,12 @@ impl WorkspaceKeyRanks {
         settings
     }
 
-    /// Returns the stored form of a custom level, `None` for predefined levels.
+    /// Returns the JSON text to store for the custom level, `None` for other levels.
     pub fn to_store(&self, level: WorkspaceAccessLevel) -> Option<String> {
         (level == WorkspaceAccessLevel::Custom).then(|| Value::Object(self.attributes()).to_string())
     }
 
-    /// Returns the attributes of a response, with all keys.
+    /// Returns the attributes of a response: all access keys with their values.
     pub fn attributes(&self) -> Map<String, Value> {
         WORKSPACE_KEYS
             .iter()
@@ -147,18 +148,18 @@ impl WorkspaceKeyRanks {
             .collect()
     }
 
-    /// `true` if the key has at least the rank that the permission needs.
+    /// `true` if the key of the permission has at least the rank that the permission needs.
     pub fn allows(&self, permission: WorkspacePermission) -> bool {
         self.0[permission.0] >= permission.1
     }
 }
 
-/// The keys that a request sets, by index, with their ranks.
+/// The access keys that a request sets: pairs of the index in `WORKSPACE_KEYS` and the rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestedWorkspaceKeys(Vec<(usize, u8)>);
 
 impl RequestedWorkspaceKeys {
-    /// Reads the attributes. Null values are ignored.
+    /// Reads the access keys from the attributes of a request. Null values are ignored.
     pub fn read(attributes: &mut AttributeReader<'_>) -> Self {
         let mut named = Vec::new();
         for (index, WorkspaceKeyDefinition(name, words, _)) in WORKSPACE_KEYS.iter().enumerate() {
@@ -171,12 +172,12 @@ impl RequestedWorkspaceKeys {
         Self(named)
     }
 
-    /// Applies these keys to `base`: the values of a predefined level, or the stored values of the custom level. At a
-    /// predefined level, a key is ignored if it repeats its value in `before`, the values that the last response
-    /// showed.
+    /// Applies these keys to `base`: the ranks that a predefined level implies, or the stored ranks of the custom
+    /// level. At a predefined level, a key is ignored if it repeats its rank in `before`, the stored ranks that clients
+    /// have read.
     ///
     /// # Errors
-    /// `Invalid` for each other key that differs from its value at a predefined level.
+    /// `Invalid`, with a fault for each other key that differs from `base` at a predefined level.
     pub fn apply_to(
         &self,
         level: WorkspaceAccessLevel,
@@ -210,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workspace_key_values_belong_to_their_key() {
+    fn workspace_levels_imply_only_valid_key_values() {
         for WorkspaceKeyDefinition(name, words, levels) in &WORKSPACE_KEYS {
             assert!(levels.iter().all(|word| words.0.contains(word)), "{name}");
         }
@@ -250,7 +251,7 @@ mod tests {
         let settings = named.apply_to(custom, WorkspaceKeyRanks::of(custom), None).ok().unwrap();
         assert!(settings.allows(WorkspacePermission::PLAN) && !settings.allows(WorkspacePermission::APPLY));
         assert!(settings.allows(WorkspacePermission::LOCK) && !settings.allows(WorkspacePermission::READ_VARIABLES));
-        assert_eq!(WorkspaceKeyRanks::stored(custom, settings.to_store(custom).as_deref()), settings);
+        assert_eq!(WorkspaceKeyRanks::from_stored(custom, settings.to_store(custom).as_deref()), settings);
         let read = WorkspaceAccessLevel::Read;
         assert!(named.apply_to(read, WorkspaceKeyRanks::of(read), None).is_err());
         assert!(

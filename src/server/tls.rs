@@ -139,7 +139,7 @@ fn read_key_pair(files: &TlsFiles, provider: &CryptoProvider, clock: &Clock) -> 
     let chain = NamedFile { setting: "tls_certificate_file", path: &files.certificate };
     let key = NamedFile { setting: "tls_key_file", path: &files.key };
     let read_key = || std::fs::read(key.path).map(Secret::new).map_err(|e| key.unreadable(e));
-    let certified = chain.with_key(key, read_key, provider)?;
+    let certified = chain.load_certified_key(key, read_key, provider)?;
     warn_of_open_key(&files.key);
     log_certificate(certified.cert.first().map(|leaf| &leaf[..]).unwrap_or_default(), clock.now());
     Ok(Arc::new(certified))

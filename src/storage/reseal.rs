@@ -413,7 +413,7 @@ mod tests {
         let progress = ResealProgress::read(counted).unwrap();
         assert_eq!((progress.left, progress.next_step(), progress.complete_count()), (Some(7), ResealStep::Seal, None));
         let behind = ResealProgress { table: SEALED_TABLES.len(), ..progress };
-        assert_eq!((behind.next(), behind.complete_count()), (ResealStep::Count, None));
+        assert_eq!((behind.next_step(), behind.complete_count()), (ResealStep::Count, None));
         assert_eq!(behind.start_pass(0).next_step(), ResealStep::Nothing);
     }
 }

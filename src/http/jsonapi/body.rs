@@ -29,7 +29,7 @@ impl RequestDocument {
     /// Parses a body with the limits of [`fields::parse_bounded`] on depth and values. A list with more than
     /// [`MAX_RESOURCES_PER_LIST`] elements gets a separate error.
     pub fn parse(body: &[u8]) -> Self {
-        let as_fault = |error: Error| (error.kind(), Fault::whole(error.text().to_owned()));
+        let as_fault = |error: Error| (error.kind(), Fault::without_source(error.text().to_owned()));
         let read =
             || fields::parse_with_list_limit(body, fields::MAX_TEXT_BYTES, MAX_RESOURCES_PER_LIST).map_err(as_fault);
         Self((!body.is_empty()).then(read))

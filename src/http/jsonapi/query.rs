@@ -39,7 +39,9 @@ impl Query {
         let mut parameters = Vec::new();
         for part in text.split('&').filter(|part| !part.is_empty()) {
             if parameters.len() == MAX_QUERY_PARAMETERS {
-                return Err(Fault::whole(format!("query: at most {MAX_QUERY_PARAMETERS} parameters are allowed")));
+                return Err(Fault::without_source(format!(
+                    "query: at most {MAX_QUERY_PARAMETERS} parameters are allowed"
+                )));
             }
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let pair = percent_decode(name, true).zip(percent_decode(value, true));

@@ -144,7 +144,7 @@ impl EngineTlsTrust {
         let Some(pinned) = self.pinned.iter().find(|pinned| pinned.der == *shown) else {
             return Err(CertificateError::ApplicationVerificationFailure);
         };
-        tls::check_period(pinned.not_before, pinned.not_after, now)
+        tls::check_validity_period(pinned.not_before, pinned.not_after, now)
     }
 }
 

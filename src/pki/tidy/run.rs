@@ -223,7 +223,7 @@ impl TidyRun {
     /// Commits the renewal of the run's lease and `writes` in one unit, and counts removed rows. Returns an error if
     /// the run was cancelled.
     async fn commit_step(&mut self, writes: impl Fn() -> Vec<PkiWrite>) -> TidyStepResult<RemovalResult> {
-        self.authority.deps().clock.require_agreed()?;
+        self.authority.deps().clock.require_synchronized()?;
         for _ in 0..MAX_BUSY_ATTEMPTS {
             let unit = std::iter::once(self.renew_lease(Some(RUN_LEASE_DURATION))).chain(writes()).collect();
             match self.authority.deps().store.commit(unit).await {

@@ -5,12 +5,12 @@ use super::super::attributes::{AttributeReader, AttributeValue};
 use super::super::mode::{self, CurrentModes, ExecutionMode, ModeColumns, ORGANIZATION_LEVEL};
 use super::super::rejection::WorkResult;
 use super::super::tx::Tx;
-use super::super::user::is_address;
+use super::super::user::is_email_address;
 use super::settings::OrganizationSettingsChange;
 use super::{Organization, load_by_row};
 use crate::sql::SqlValue;
 
-/// The attributes of a create or an update. Absent values stay as they are.
+/// The attributes of a request that creates or updates an organization. An update does not change absent attributes.
 pub struct OrganizationChange {
     name: Option<String>,
     email: Option<String>,
@@ -23,7 +23,8 @@ pub struct OrganizationChange {
 }
 
 impl OrganizationChange {
-    /// Reads and validates the attributes of an update of `stored`. `pool` is the relationship `default-agent-pool`.
+    /// Reads and validates the attributes of an update of `stored`, or of a create (`None`). `pool` is the id in the
+    /// relationship `default-agent-pool`.
     pub fn read(
         attributes: &mut AttributeReader<'_>,
         pool: AttributeValue<String>,
@@ -39,7 +40,9 @@ impl OrganizationChange {
         match &email {
             AttributeValue::Null => attributes.fault("email", "Email can't be blank"),
             AttributeValue::Value(text) if text.is_empty() => attributes.fault("email", "Email can't be blank"),
-            AttributeValue::Value(text) if !is_address(text) => attributes.fault("email", "Email must be an address"),
+            AttributeValue::Value(text) if !is_email_address(text) => {
+                attributes.fault("email", "Email must be an address")
+            }
             AttributeValue::Value(_) | AttributeValue::Absent => {}
         }
         let mode_before = stored.map(|stored| &stored.mode);
@@ -70,17 +73,22 @@ impl OrganizationChange {
         Self::read(attributes, pool, None)
     }
 
-    /// Returns name and email address of a create.
+    /// Returns the name and the email address; empty if the request does not set them.
     pub fn name_and_email(&self) -> (&str, &str) {
         (self.name.as_deref().unwrap_or_default(), self.email.as_deref().unwrap_or_default())
     }
 
-    /// Completes validation by looking up the agent pool in the organization with row id `id`. A create passes 0,
-    /// because the new organization has no pools.
+    /// Completes the validation: looks up the agent pool in the organization with row id `id`. A create passes 0,
+    /// because a new organization has no pools.
     ///
     /// # Errors
     /// `Invalid` with all faults.
-    pub async fn checked(mut self, tx: &mut Tx<'_>, id: i64, mut attributes: AttributeReader<'_>) -> WorkResult<Self> {
+    pub async fn validate_pool(
+        mut self,
+        tx: &mut Tx<'_>,
+        id: i64,
+        mut attributes: AttributeReader<'_>,
+    ) -> WorkResult<Self> {
         let mode = std::mem::replace(&mut self.mode, mode::ModeChange::Unchanged);
         self.columns = mode
             .columns(tx, id, &ORGANIZATION_LEVEL, &mut attributes, (PoolUser::Organization, self.mode_before.as_ref()))
@@ -116,7 +124,7 @@ impl OrganizationChange {
     }
 }
 
-/// A name has 3 to 40 letters, digits, `-` and `_`.
+/// Adds a fault unless the name consists of 3 to 40 letters, digits, `-` and `_`.
 fn check_name(attributes: &mut AttributeReader<'_>, name: &str) {
     let letters = name.chars().count();
     if letters == 0 {

@@ -8,22 +8,22 @@ use super::super::id;
 use super::super::rejection::WorkResult;
 use super::super::tx::{MAX_ROWS_PER_SESSION, Tx};
 
-/// Maximum number of rows of an owned table, such as teams, that one step removes with their dependent rows.
+/// Maximum number of rows of an owned table, such as `teams`, that one transaction removes with their dependent rows.
 const MAX_ROWS_PER_STEP: i64 = 100;
 
-/// A table whose rows belong to an organization. `parts` are the tables with dependent rows: table, key columns, and
-/// the column that refers to the owning row.
+/// A table whose rows belong to an organization. `dependents` are the tables with dependent rows: name, key columns,
+/// and the column that references the row of the owned table.
 struct OwnedTable {
     table: &'static str,
-    parts: &'static [(&'static str, &'static str, &'static str)],
+    dependents: &'static [(&'static str, &'static str, &'static str)],
 }
 
-/// The tables in order of deletion: dependent rows before the rows that they reference. Teams with their tokens come
-/// first because nodes of older versions still accept the tokens.
+/// The owned tables in order of deletion: rows are deleted before the rows that they reference. Teams with their tokens
+/// come first because nodes of older versions still accept the tokens.
 const OWNED_TABLES: &[OwnedTable] = &[
     OwnedTable {
         table: "teams",
-        parts: &[
+        dependents: &[
             ("team_memberships", "team_id, user_id", "team_id"),
             ("api_tokens", "id", "team_id"),
             ("team_workspace_access", "id", "team_id"),
@@ -31,17 +31,18 @@ const OWNED_TABLES: &[OwnedTable] = &[
     },
     OwnedTable {
         table: "workspaces",
-        parts: &[("team_workspace_access", "id", "workspace_id"), ("tag_bindings", "id", "workspace_id")],
+        dependents: &[("team_workspace_access", "id", "workspace_id"), ("tag_bindings", "id", "workspace_id")],
     },
     OwnedTable {
         table: "projects",
-        parts: &[("team_project_access", "id", "project_id"), ("tag_bindings", "id", "project_id")],
+        dependents: &[("team_project_access", "id", "project_id"), ("tag_bindings", "id", "project_id")],
     },
-    OwnedTable { table: "agent_pools", parts: &[] },
-    OwnedTable { table: "organization_memberships", parts: &[] },
+    OwnedTable { table: "agent_pools", dependents: &[] },
+    OwnedTable { table: "organization_memberships", dependents: &[] },
 ];
 
-/// Moves a row to a new organization that has already ended. From then on only its dependent rows reference the row.
+/// Moves a row, such as a team, to a new organization that is created as ended. The row becomes invisible, and a later
+/// removal deletes it with its dependent rows.
 ///
 /// # Errors
 /// Those of the store.
@@ -76,7 +77,7 @@ pub async fn remove_next(tx: &mut Tx<'_>) -> WorkResult<bool> {
 /// # Errors
 /// Those of the store.
 pub async fn remove_some_rows(tx: &mut Tx<'_>, id: i64) -> WorkResult<bool> {
-    for OwnedTable { table, parts } in OWNED_TABLES {
+    for OwnedTable { table, dependents } in OWNED_TABLES {
         let some = format!("SELECT id FROM {table} WHERE org_id = $1 LIMIT $2");
         let rows: Vec<i64> = tx.column(&some, &[id.into(), MAX_ROWS_PER_STEP.into()]).await?;
         if rows.is_empty() {
@@ -85,9 +86,9 @@ pub async fn remove_some_rows(tx: &mut Tx<'_>, id: i64) -> WorkResult<bool> {
         if *table == "teams" && remove_project_access(tx, id, &rows).await? {
             return Ok(true);
         }
-        for (part, key, owner) in *parts {
+        for (dependent, key, owner) in *dependents {
             let owned = format!("{owner} = ANY($1)");
-            if tx.remove_some((part, key), &owned, &[rows.clone().into()]).await?.1 {
+            if tx.remove_some((dependent, key), &owned, &[rows.clone().into()]).await?.1 {
                 return Ok(true);
             }
         }
@@ -99,8 +100,8 @@ pub async fn remove_some_rows(tx: &mut Tx<'_>, id: i64) -> WorkResult<bool> {
 }
 
 /// Removes some rows with the access of an ended organization's teams to projects. Returns `true` if more rows may be
-/// left. A project in another organization belongs to a team that was moved ([`move_to_ended_organization`]). Its team
-/// count decreases by exactly one, because the ended organization has only that team.
+/// left. A project in another organization belongs to a team that was moved ([`move_to_ended_organization`]). The team
+/// count of the project decreases by exactly one, because the ended organization has only that team.
 async fn remove_project_access(tx: &mut Tx<'_>, org_id: i64, teams: &[i64]) -> WorkResult<bool> {
     let some = "SELECT id, project_id FROM team_project_access WHERE team_id = ANY($1) LIMIT $2";
     let mut access = Vec::<i64>::new();
@@ -115,7 +116,8 @@ async fn remove_project_access(tx: &mut Tx<'_>, org_id: i64, teams: &[i64]) -> W
     let may_be_more = access.len() as i64 == MAX_ROWS_PER_SESSION;
     let lock = "SELECT id FROM projects WHERE id = ANY($1) AND org_id <> $2 ORDER BY id FOR UPDATE";
     tx.rows(lock, &[projects.into(), org_id.into()]).await?;
-    // Returns only the projects of rows that this session removed: a concurrent session may have removed some of them.
+    // The statement returns only the projects of rows that this session deletes: a concurrent session may have deleted
+    // some of the rows.
     let delete = "DELETE FROM team_project_access WHERE id = ANY($1) RETURNING project_id";
     let gone: Vec<i64> = tx.column(delete, &[access.into()]).await?;
     let count = "UPDATE projects SET team_count = team_count - 1 WHERE id = ANY($1) AND org_id <> $2";

@@ -7,9 +7,9 @@ use super::super::attributes::{AttributeReader, AttributeValue, display_name};
 enum OrganizationSettingType {
     Flag(bool),
     Word(&'static str),
-    /// Minutes, nullable.
+    /// A number of minutes, or null.
     Minutes,
-    /// A string, nullable.
+    /// A string, or null.
     Text,
 }
 
@@ -29,10 +29,10 @@ const ORGANIZATION_SETTINGS: &[(&str, OrganizationSettingType)] = &[
     ("owners-team-saml-role-id", OrganizationSettingType::Text),
 ];
 
-/// Maximum length of a string attribute, in characters.
+/// Maximum length of an attribute of type string, in characters.
 const MAX_SETTING_CHARS: usize = 256;
 
-/// The attributes that a request sets.
+/// The attributes without effect that a request sets.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OrganizationSettingsChange(Map<String, Value>);
 
@@ -61,7 +61,7 @@ impl OrganizationSettingsChange {
         Self(named)
     }
 
-    /// Returns the stored JSON object with these attributes replaced.
+    /// Returns the stored JSON object after the change.
     pub fn apply_to(self, stored: &str) -> String {
         let mut all = parse(stored);
         all.extend(self.0);
@@ -73,7 +73,7 @@ fn to_nullable_json<T: Into<Value>>(given: AttributeValue<T>) -> Option<Value> {
     given.is_given().then(|| given.value().map_or(Value::Null, Into::into))
 }
 
-/// Returns every attribute with its stored or default value.
+/// Returns all attributes without effect: with the value in `stored`, a JSON object, or the default.
 pub fn with_defaults(stored: &str) -> Map<String, Value> {
     let mut stored = parse(stored);
     let with_default = |(name, setting_type): &(&str, OrganizationSettingType)| {

@@ -6,26 +6,27 @@ use super::super::mode::{self, CurrentModes, EXCLUDES_INHERITING_WORKSPACE, Mode
 use super::super::tag::Tag;
 use super::{Member, Project, Tx, WorkResult};
 
-/// Maximum length of a description, in characters.
+/// Maximum length of the description of a project, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 256;
 
-/// The attributes of a create or an update.
+/// The validated attributes of a request that creates or updates a project.
 pub struct ProjectFields {
     /// The name: 3 to 40 letters, digits, spaces, `-`, `_`; no space at either end.
     pub name: AttributeValue<String>,
     /// The description, of at most 256 characters.
     pub description: AttributeValue<String>,
-    /// The time of inactivity before resources are destroyed, see [`read_duration`].
+    /// The time of inactivity after which resources of the project's workspaces are destroyed, such as `14d`.
     pub auto_destroy: AttributeValue<String>,
-    /// Its own execution mode; `None` for no change.
+    /// The execution mode to store; `None` for no change.
     pub mode: Option<ModeColumns>,
-    /// All tags, which replace the stored ones; `None` for no change.
+    /// The tags that replace all stored tags; `None` for no change.
     pub tags: Option<Vec<Tag>>,
 }
 
 impl ProjectFields {
-    /// Reads and validates attributes, in the order name, description, duration, mode. `pool` is the relationship to
-    /// the agent pool. `stored` is `None` for a create, which requires a name. Faults are added to `attributes`.
+    /// Reads and validates the attributes, in the order name, description, duration, mode. `pool` is the id in the
+    /// relationship to the agent pool. `stored` is the project to update, or `None` for a create, which requires a
+    /// name. Faults are added to `attributes`.
     ///
     /// # Errors
     /// Those of the store.

@@ -10,23 +10,24 @@ use super::super::page::{self, ListCondition, ListOrder, ListSource, PageRequest
 use super::super::tag::{self, TagFilter, TaggedResource};
 use super::{Member, Project, ProjectRights, Tx, WorkResult, load_by_rows, load_with_grants};
 
-/// Maximum number of projects found by part of the name that the server sorts in memory. The store sorts more of them.
+/// Maximum number of projects that the server sorts in memory when a list is filtered by part of the name. The store
+/// sorts longer results.
 const MAX_SORTED_MATCHES: usize = 500;
 
 const PROJECTS: ListSource = ListSource { id: "p.id", from: "projects p" };
 
-/// The filters and the order of a list of projects.
+/// The filters and the sort order of a list of projects.
 #[derive(Clone, Debug, Default)]
 pub struct ProjectFilter {
-    /// Names to match, any of them, case-insensitive. Takes precedence over `q`.
+    /// Names, case-insensitive: a project must have one of them. If there are any, `q` is ignored.
     pub names: Vec<String>,
-    /// Part of the name, case-insensitive.
+    /// Text that the name must contain, case-insensitive.
     pub q: Option<String>,
     /// Rights that the caller must have on each listed project.
     pub granted: ProjectRights,
-    /// Tags that a project must have.
+    /// Tags, all of which a project must have.
     pub tagged: Vec<TagFilter>,
-    /// Sort by name, descending if `true`. `None` sorts newest first.
+    /// `Some` sorts by name, in descending order if `true`. `None` sorts newest first.
     pub by_name: Option<bool>,
 }
 
@@ -87,13 +88,14 @@ pub async fn list(
     Ok((ResultPage { items, matching }, total))
 }
 
-/// The grants of the member's teams on single projects, which add to organization-wide rights.
+/// The grants of the member's teams on single projects, in addition to the member's organization-wide rights.
 enum LoadedGrants {
-    /// Not loaded, because organization-wide rights are sufficient.
+    /// The grants were not loaded, because the organization-wide rights are sufficient.
     None,
-    /// All grants, by project, including the rights on the default project.
+    /// All grants, by project. They include the member's organization-wide rights on the default project.
     Few(ProjectGrants),
-    /// Too many grants to load. The value is the default project with the member's rights on it, if any.
+    /// There are too many grants to load. The value is the row id of the default project with the member's
+    /// organization-wide rights on it, if any.
     Many(Option<(i64, ProjectRights)>),
 }
 
@@ -113,7 +115,7 @@ impl LoadedGrants {
     }
 }
 
-/// The projects of a list: a condition on `projects p`, and their number if it is known.
+/// The projects that a list selects: an SQL condition on `projects p`, and their number if it is known.
 struct VisibleProjects {
     filter: ListCondition,
     known: Option<i64>,
@@ -121,7 +123,7 @@ struct VisibleProjects {
     newest: Option<Vec<i64>>,
 }
 
-/// Returns a condition for the projects on which the member has all of `needed`.
+/// Selects the projects on which the member has all of the rights `needed`.
 async fn select_visible(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -148,8 +150,8 @@ async fn select_visible(
     })
 }
 
-/// Counts the projects on which the right `missing` is granted. Returns `None` if `missing` has several rights:
-/// different grants may contribute them, which this query cannot count.
+/// Counts the projects on which a grant contains the right `missing`. Returns `None` if `missing` consists of several
+/// rights: different grants may contain them, and this query does not combine grants.
 async fn count_granted(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -171,12 +173,12 @@ async fn count_granted(
     Ok(Some(counted + i64::from(default.is_some())))
 }
 
-/// Returns a condition on `projects p` that looks up the grants of each project.
+/// Returns a condition on `projects p` that looks up the grants on each project.
 fn filter_by_grants(member: &Member, missing: ProjectRights) -> ListCondition {
     let mut filter = ListCondition::new("p.org_id = {}", member.organization.id);
     let teams = filter.parameter(member.teams.clone());
     let by_default = member.rights.on_default_project();
-    // Rights of different teams add up, so each right is checked separately.
+    // Different teams may contribute different rights, so each right has its own condition.
     for right in missing.each() {
         let bit = right.bits();
         let granted = format!(
@@ -206,8 +208,8 @@ impl VisibleProjects {
         }
     }
 
-    /// Loads the row ids if there are at most [`MAX_SORTED_MATCHES`]. For a rare part of a name, this query replaces
-    /// both the count and the sorted query.
+    /// Loads and sorts the row ids if there are at most [`MAX_SORTED_MATCHES`]. If only few names contain the searched
+    /// text, this query replaces both the count and the sorted query.
     async fn load_if_few(&mut self, tx: &mut Tx<'_>) -> WorkResult<()> {
         let mut values = self.filter.values.clone();
         values.push((MAX_SORTED_MATCHES as i64 + 1).into());

@@ -14,9 +14,9 @@ use super::{ApiRejection, Member, Project, ProjectRights, SqlValue, Tx, WorkResu
 /// The caller must have checked that the member may move workspaces into `destination`.
 ///
 /// # Errors
-/// `Forbidden`, naming every workspace that is absent, of another organization, or not movable out of its project by
-/// the member; `Invalid`, naming every workspace that may not use its agent pool in the destination; `NotFound` when
-/// the destination was deleted concurrently.
+/// `Forbidden`, naming every workspace that is absent, in another organization, or in a project out of which the member
+/// may not move workspaces; `Invalid`, naming every workspace that may not use its agent pool in the destination;
+/// `NotFound` when the destination was deleted concurrently.
 pub async fn move_workspaces(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -30,7 +30,8 @@ pub async fn move_workspaces(
     projects.dedup();
     let lock = "SELECT id FROM projects WHERE id = ANY($1) AND +org_id = $2 ORDER BY id FOR UPDATE";
     if tx.rows(lock, &[projects.clone().into(), member.organization.id.into()]).await?.len() < projects.len() {
-        // The source projects contain locked workspaces and cannot be deleted, so only the destination can be absent.
+        // The source projects cannot have been deleted, because they contain locked workspaces. So the missing project
+        // is the destination.
         return Err(ApiRejection::not_found().into());
     }
     let movable = |project: &Project| project.rights.has(ProjectRights::READ | ProjectRights::MOVE_WORKSPACE);
@@ -79,7 +80,7 @@ async fn reject_unusable_pools(
         return Ok(());
     }
     let detail = format!("workspaces that may not use their agent pool in the project: {}", refused.join(", "));
-    Err(ApiRejection::state(detail).into())
+    Err(ApiRejection::invalid_state(detail).into())
 }
 
 struct MovedWorkspace {
@@ -103,8 +104,8 @@ async fn lock_workspaces(
     Ok(found)
 }
 
-/// Rejects the request if any workspace may not be moved. The message lists their ids in the order of the request,
-/// without duplicates.
+/// Rejects the request if `may` returns `false` for any workspace id. The message lists these ids in the order of the
+/// request, without duplicates.
 fn reject_unmovable(ids: &[String], may: impl Fn(&str) -> bool) -> WorkResult<()> {
     let mut seen = HashSet::new();
     let refused: Vec<&str> = ids.iter().map(String::as_str).filter(|id| !may(id) && seen.insert(*id)).collect();

@@ -4,22 +4,22 @@ use super::super::rights::{OrganizationFlag, OrganizationRights};
 use super::ProjectAccessLevel;
 use super::keys::{PROJECT_KEY_COUNT, ProjectAccessKey, ProjectKeyBlock, ProjectKeyRanks, keys_of};
 
-/// Index, in the extent, of the flag "sees the project and its workspaces".
+/// Index of the flag "sees the project and its workspaces" in a [`ProjectAccessExtent`].
 const READS_INDEX: usize = PROJECT_KEY_COUNT;
-/// Index, in the extent, of the flag "administers the workspaces". The levels `maintain` and `admin` imply it, and no
-/// access key sets it.
+/// Index of the flag "administers the workspaces" in a [`ProjectAccessExtent`]. The levels `maintain` and `admin` imply
+/// this flag, and no access key sets it.
 const ADMINISTERS_INDEX: usize = PROJECT_KEY_COUNT + 1;
 
-/// The rank of each access key (0 for the least access), followed by the two flags above. The union of the access of
-/// several teams is the maximum of each element.
+/// The extent of access to a project: the rank of each access key (0 for the least access), then two flags (sees the
+/// project, administers its workspaces). The union of several extents is the maximum of each element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProjectAccessExtent([u8; PROJECT_KEY_COUNT + 2]);
 
 impl ProjectAccessExtent {
-    /// No access.
+    /// No access to the project.
     pub const NONE: Self = Self([0; PROJECT_KEY_COUNT + 2]);
 
-    /// Returns the access of a team with this level and these values of the keys.
+    /// Returns the extent of a team's access with this level and these values of the access keys.
     pub fn of(level: ProjectAccessLevel, settings: &ProjectKeyRanks) -> Self {
         let mut extent = Self::NONE;
         extent.0[..PROJECT_KEY_COUNT].copy_from_slice(&settings.ranks());
@@ -29,13 +29,14 @@ impl ProjectAccessExtent {
         extent
     }
 
-    /// Reads stored access: the name of the level, and the stored keys if the level is `custom`.
-    pub fn stored(level: &str, custom: Option<&str>) -> Self {
+    /// Returns the extent of stored access: `level` is the name of the level, `custom` the stored keys if the level is
+    /// `custom`.
+    pub fn from_stored(level: &str, custom: Option<&str>) -> Self {
         ProjectAccessLevel::of(level)
-            .map_or(Self::NONE, |level| Self::of(level, &ProjectKeyRanks::stored(level, custom)))
+            .map_or(Self::NONE, |level| Self::of(level, &ProjectKeyRanks::from_stored(level, custom)))
     }
 
-    /// Returns the access to a project that organization-wide rights imply.
+    /// Returns the extent of the access to a project that organization-wide rights imply.
     pub fn of_organization(rights: OrganizationRights, is_default: bool) -> Self {
         let admin = Self::of(ProjectAccessLevel::Admin, &ProjectKeyRanks::of(ProjectAccessLevel::Admin));
         if rights.has(OrganizationFlag::ManageProjects) {
@@ -45,7 +46,8 @@ impl ProjectAccessExtent {
         let workspaces = |of: Self| keys_of(ProjectKeyBlock::Workspace).map(move |key| (key, of.0[key.index()]));
         if rights.manages_workspaces() {
             extent.0[ADMINISTERS_INDEX] = 1;
-            // Creating and moving workspaces are project rights, except for creation in the default project.
+            // Managing all workspaces does not include creating and moving them, except for creating them in the
+            // default project.
             for (key, rank) in
                 workspaces(admin).filter(|(key, _)| !matches!(key, ProjectAccessKey::Create | ProjectAccessKey::Move))
             {
@@ -66,16 +68,16 @@ impl ProjectAccessExtent {
         extent
     }
 
-    /// Returns the union of both.
+    /// Returns the union of two extents.
     #[must_use]
-    pub fn and(mut self, other: Self) -> Self {
+    pub fn union(mut self, other: Self) -> Self {
         for (own, other) in self.0.iter_mut().zip(other.0) {
             *own = (*own).max(other);
         }
         self
     }
 
-    /// `true` if `other` is not greater in any element.
+    /// `true` if no element of `other` is greater than the same element of this extent.
     pub fn covers(self, other: Self) -> bool {
         self.0.iter().zip(other.0).all(|(own, other)| *own >= other)
     }
@@ -100,16 +102,19 @@ mod tests {
         for (n, higher) in LEVELS[..4].iter().enumerate() {
             for (m, lower) in LEVELS[..4].iter().enumerate() {
                 assert_eq!(
-                    ProjectAccessExtent::stored(higher, None).covers(ProjectAccessExtent::stored(lower, None)),
+                    ProjectAccessExtent::from_stored(higher, None)
+                        .covers(ProjectAccessExtent::from_stored(lower, None)),
                     m <= n,
                     "{higher} {lower}"
                 );
             }
-            assert!(!ProjectAccessExtent::NONE.covers(ProjectAccessExtent::stored(higher, None)));
-            assert!(ProjectAccessExtent::stored(higher, None).covers(ProjectAccessExtent::stored("custom", None)));
+            assert!(!ProjectAccessExtent::NONE.covers(ProjectAccessExtent::from_stored(higher, None)));
+            assert!(
+                ProjectAccessExtent::from_stored(higher, None).covers(ProjectAccessExtent::from_stored("custom", None))
+            );
         }
         assert!(
-            !ProjectAccessExtent::NONE.covers(ProjectAccessExtent::stored("custom", None)),
+            !ProjectAccessExtent::NONE.covers(ProjectAccessExtent::from_stored("custom", None)),
             "without access the project is hidden"
         );
     }
@@ -122,13 +127,14 @@ mod tests {
                 "variables": "write", "create": true, "locking": true, "delete": true, "move": true,
                 "run-tasks": true, "policy-overrides": true },
         });
-        let all = ProjectAccessExtent::stored("custom", Some(&keys.to_string()));
+        let all = ProjectAccessExtent::from_stored("custom", Some(&keys.to_string()));
         assert!(
-            !all.covers(ProjectAccessExtent::stored("maintain", None))
-                && ProjectAccessExtent::stored("admin", None).covers(all)
+            !all.covers(ProjectAccessExtent::from_stored("maintain", None))
+                && ProjectAccessExtent::from_stored("admin", None).covers(all)
         );
         assert!(
-            all.and(ProjectAccessExtent::stored("maintain", None)).covers(ProjectAccessExtent::stored("admin", None)),
+            all.union(ProjectAccessExtent::from_stored("maintain", None))
+                .covers(ProjectAccessExtent::from_stored("admin", None)),
             "custom keys and a level add up"
         );
     }
@@ -138,24 +144,28 @@ mod tests {
         let on = |flags: &[OrganizationFlag], is_default| {
             ProjectAccessExtent::of_organization(organization(flags), is_default)
         };
-        let admin = ProjectAccessExtent::stored("admin", None);
-        let read = ProjectAccessExtent::stored("read", None);
+        let admin = ProjectAccessExtent::from_stored("admin", None);
+        let read = ProjectAccessExtent::from_stored("read", None);
         assert!(on(&[OrganizationFlag::ManageProjects], false).covers(admin));
         assert_eq!(on(&[OrganizationFlag::ManageTeams], true), ProjectAccessExtent::NONE);
         let manages = on(&[OrganizationFlag::ManageWorkspaces], false);
         assert!(
-            !manages.covers(ProjectAccessExtent::stored("custom", None))
+            !manages.covers(ProjectAccessExtent::from_stored("custom", None))
                 && manages.covers(on(&[OrganizationFlag::ReadWorkspaces], false))
         );
         let creates =
-            ProjectAccessExtent::stored("custom", Some(r#"{"workspace-access":{"create":true,"runs":"apply"}}"#));
-        let moves = ProjectAccessExtent::stored("custom", Some(r#"{"workspace-access":{"move":true}}"#));
+            ProjectAccessExtent::from_stored("custom", Some(r#"{"workspace-access":{"create":true,"runs":"apply"}}"#));
+        let moves = ProjectAccessExtent::from_stored("custom", Some(r#"{"workspace-access":{"move":true}}"#));
         let on_default = on(&[OrganizationFlag::ManageWorkspaces], true);
         assert!(on_default.covers(creates) && !on_default.covers(moves) && !on_default.covers(admin));
-        assert!(!on(&[OrganizationFlag::ReadWorkspaces], true).covers(ProjectAccessExtent::stored("custom", None)));
+        assert!(
+            !on(&[OrganizationFlag::ReadWorkspaces], true).covers(ProjectAccessExtent::from_stored("custom", None))
+        );
         let reads = on(&[OrganizationFlag::ReadProjects], false);
         assert!(
-            reads.covers(ProjectAccessExtent::stored("custom", None)) && !reads.covers(creates) && !reads.covers(read)
+            reads.covers(ProjectAccessExtent::from_stored("custom", None))
+                && !reads.covers(creates)
+                && !reads.covers(read)
         );
     }
 
@@ -179,10 +189,10 @@ mod tests {
         /// Covered access grants no right, on the project or its workspaces, beyond those of the covering access.
         #[test]
         fn covered_project_access_grants_no_further_right(own in any_access(), other in any_access()) {
-            let extent = |(level, keys): &(&str, Option<String>)| ProjectAccessExtent::stored(level, keys.as_deref());
+            let extent = |(level, keys): &(&str, Option<String>)| ProjectAccessExtent::from_stored(level, keys.as_deref());
             if extent(&own).covers(extent(&other)) {
                 let project = |(level, keys): &(&str, Option<String>)| -> ProjectRights {
-                    ProjectKeyRanks::stored(ProjectAccessLevel::of(level).unwrap(), keys.as_deref()).rights()
+                    ProjectKeyRanks::from_stored(ProjectAccessLevel::of(level).unwrap(), keys.as_deref()).rights()
                 };
                 let workspace = |(level, keys): &(&str, Option<String>)| WorkspaceRights::of_level(level, keys.as_deref());
                 prop_assert!(project(&own).has(project(&other)));

@@ -10,7 +10,7 @@ use super::super::rights::ProjectRights;
 use super::ProjectAccessLevel;
 use crate::error::Kind;
 
-/// The attribute that a key belongs to.
+/// The attribute of a request or response that contains an access key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProjectKeyBlock {
     /// `project-access`: keys for the project itself.
@@ -33,19 +33,19 @@ impl ProjectKeyBlock {
 /// An access key. The discriminant is the index of its row in `PROJECT_KEYS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProjectAccessKey {
-    /// The project's settings.
+    /// Reading, updating and deleting the project.
     Settings,
-    /// The teams' access to the project.
+    /// Reading and managing the access of teams to the project.
     Teams,
-    /// Variable sets.
+    /// Reading and writing variable sets.
     VariableSets,
-    /// Runs of workspaces.
+    /// Reading, planning and applying runs.
     Runs,
-    /// Mocks for policies.
+    /// Reading Sentinel mocks, the mock data for policy tests.
     SentinelMocks,
-    /// States.
+    /// Reading and writing Terraform states.
     StateVersions,
-    /// Variables.
+    /// Reading and writing variables of workspaces.
     Variables,
     /// Creating workspaces.
     Create,
@@ -55,21 +55,21 @@ pub enum ProjectAccessKey {
     Delete,
     /// Moving workspaces into and out of the project.
     Move,
-    /// Run tasks.
+    /// Managing run tasks.
     RunTasks,
     /// Overriding policies.
     PolicyOverrides,
 }
 
-/// A row of `PROJECT_KEYS`: key, block, name, values in ascending order of access, and the value that each level
-/// implies.
+/// A row of `PROJECT_KEYS`: key, block, name, values in ascending order of access, and the value that each level of
+/// `PROJECT_LEVELS` implies.
 struct ProjectKeyDefinition(ProjectAccessKey, ProjectKeyBlock, &'static str, ValueScale, [&'static str; 5]);
 
 const FLAG: ValueScale = ValueScale::FLAG;
 
 const PROJECT_KEYS: [ProjectKeyDefinition; PROJECT_KEY_COUNT] = {
     use ProjectKeyBlock::{Project, Workspace};
-    const THREE: ValueScale = ValueScale(&["none", "read", "write"]);
+    const NONE_READ_WRITE: ValueScale = ValueScale(&["none", "read", "write"]);
     const STATES: ValueScale = ValueScale(&["none", "read-outputs", "read", "write"]);
     [
         ProjectKeyDefinition(
@@ -90,7 +90,7 @@ const PROJECT_KEYS: [ProjectKeyDefinition; PROJECT_KEY_COUNT] = {
             ProjectAccessKey::VariableSets,
             Project,
             "variable-sets",
-            THREE,
+            NONE_READ_WRITE,
             ["read", "read", "write", "write", "none"],
         ),
         ProjectKeyDefinition(
@@ -118,7 +118,7 @@ const PROJECT_KEYS: [ProjectKeyDefinition; PROJECT_KEY_COUNT] = {
             ProjectAccessKey::Variables,
             Workspace,
             "variables",
-            THREE,
+            NONE_READ_WRITE,
             ["read", "write", "write", "write", "none"],
         ),
         ProjectKeyDefinition(
@@ -166,16 +166,16 @@ const PROJECT_KEYS: [ProjectKeyDefinition; PROJECT_KEY_COUNT] = {
     ]
 };
 
-/// Number of keys.
+/// Number of access keys of a project.
 pub const PROJECT_KEY_COUNT: usize = 13;
 
-/// Returns the keys of a block.
+/// Returns the access keys of a block.
 pub fn keys_of(block: ProjectKeyBlock) -> impl Iterator<Item = ProjectAccessKey> {
     PROJECT_KEYS.iter().filter(move |definition| definition.1 == block).map(|definition| definition.0)
 }
 
 impl ProjectAccessKey {
-    /// Returns the index of the key.
+    /// Returns the index of the key in `PROJECT_KEYS`.
     pub const fn index(self) -> usize {
         self as usize
     }
@@ -188,7 +188,7 @@ impl ProjectAccessKey {
 
 impl ProjectKeyDefinition {
     fn rank_at(&self, level: ProjectAccessLevel) -> u8 {
-        self.3.rank(self.4[level.column()]).unwrap_or_default()
+        self.3.rank(self.4[level.index()]).unwrap_or_default()
     }
 }
 
@@ -209,13 +209,13 @@ impl ProjectPermission {
     pub const PLAN: Self = Self(ProjectAccessKey::Runs, 1);
     /// Queue applies.
     pub const APPLY: Self = Self(ProjectAccessKey::Runs, 2);
-    /// Read outputs of states.
+    /// Read the outputs of Terraform states.
     pub const READ_OUTPUTS: Self = Self(ProjectAccessKey::StateVersions, 1);
-    /// Read whole states.
+    /// Read whole Terraform states.
     pub const READ_STATE: Self = Self(ProjectAccessKey::StateVersions, 2);
-    /// Write states.
+    /// Write Terraform states.
     pub const WRITE_STATE: Self = Self(ProjectAccessKey::StateVersions, 3);
-    /// Read mocks for policies.
+    /// Read Sentinel mocks, the mock data for policy tests.
     pub const READ_MOCKS: Self = Self(ProjectAccessKey::SentinelMocks, 1);
     /// Read variables.
     pub const READ_VARIABLES: Self = Self(ProjectAccessKey::Variables, 1);
@@ -235,18 +235,18 @@ impl ProjectPermission {
     pub const OVERRIDE_POLICIES: Self = Self(ProjectAccessKey::PolicyOverrides, 1);
 }
 
-/// The rank of every key.
+/// The rank of each access key of a project: the index of its value on the scale of the key; 0 for the least access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProjectKeyRanks([u8; PROJECT_KEY_COUNT]);
 
 impl ProjectKeyRanks {
-    /// Returns the values that a level implies; for the custom level, the initial values.
+    /// Returns the ranks that a level implies; for the custom level, the ranks before any key is set.
     pub fn of(level: ProjectAccessLevel) -> Self {
         Self(std::array::from_fn(|index| PROJECT_KEYS[index].rank_at(level)))
     }
 
-    /// Reads stored values. An absent key has the value of the level.
-    pub fn stored(level: ProjectAccessLevel, custom: Option<&str>) -> Self {
+    /// Reads ranks from stored keys. An absent key has the rank that the level implies.
+    pub fn from_stored(level: ProjectAccessLevel, custom: Option<&str>) -> Self {
         let mut settings = Self::of(level);
         let Some(Ok(stored)) = custom.map(serde_json::from_str::<Value>) else { return settings };
         for (definition, rank) in PROJECT_KEYS.iter().zip(&mut settings.0) {
@@ -255,7 +255,7 @@ impl ProjectKeyRanks {
         settings
     }
 
-    /// Returns the stored form: both blocks for the custom level, `None` for predefined levels.
+    /// Returns the JSON text to store: both blocks for the custom level, `None` for other levels.
     pub fn to_store(&self, level: ProjectAccessLevel) -> Option<String> {
         (level == ProjectAccessLevel::Custom).then(|| {
             let (project, workspace) = self.blocks();
@@ -264,7 +264,7 @@ impl ProjectKeyRanks {
         })
     }
 
-    /// Returns the blocks `project-access` and `workspace-access` with all keys.
+    /// Returns the attributes `project-access` and `workspace-access` of a response, with all keys.
     pub fn blocks(&self) -> (Value, Value) {
         let block = |block| {
             let keys = PROJECT_KEYS.iter().zip(self.0).filter(|(definition, _)| definition.1 == block);
@@ -273,7 +273,7 @@ impl ProjectKeyRanks {
         (block(ProjectKeyBlock::Project), block(ProjectKeyBlock::Workspace))
     }
 
-    /// Returns the rights on the project that these values give.
+    /// Returns the rights on the project that the access keys grant.
     pub fn rights(&self) -> ProjectRights {
         let mut rights = ProjectRights::READ;
         for (permission, right) in [
@@ -290,7 +290,7 @@ impl ProjectKeyRanks {
         rights
     }
 
-    /// `true` if the key has at least the rank that the permission needs.
+    /// `true` if the key of the permission has at least the rank that the permission needs.
     pub fn allows(&self, permission: ProjectPermission) -> bool {
         self.0[permission.0.index()] >= permission.1
     }
@@ -301,12 +301,12 @@ impl ProjectKeyRanks {
     }
 }
 
-/// The keys that a request sets, with their ranks.
+/// The access keys that a request sets, with their ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestedProjectKeys(Vec<(ProjectAccessKey, u8)>);
 
 impl RequestedProjectKeys {
-    /// Reads both blocks. Unknown keys and null values are ignored.
+    /// Reads the attributes `project-access` and `workspace-access`. Unknown keys and null values are ignored.
     pub fn read(attributes: &mut AttributeReader<'_>) -> Self {
         let mut named = Vec::new();
         for block in ProjectKeyBlock::ALL {
@@ -326,12 +326,12 @@ impl RequestedProjectKeys {
         Self(named)
     }
 
-    /// Applies these keys to `base`: the values of a predefined level, or the stored values of the custom level. At a
-    /// predefined level, a key is ignored if it repeats its value in `before`, the values that the last response
-    /// showed.
+    /// Applies these keys to `base`: the ranks that a predefined level implies, or the stored ranks of the custom
+    /// level. At a predefined level, a key is ignored if it repeats its rank in `before`, the stored ranks that clients
+    /// have read.
     ///
     /// # Errors
-    /// `Invalid` for each other key that differs from its value at a predefined level.
+    /// `Invalid`, with a fault for each other key that differs from `base` at a predefined level.
     pub fn apply_to(
         &self,
         level: ProjectAccessLevel,
@@ -365,13 +365,13 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// For any stored or sent value, each key has one of its valid values.
+        /// For any value that is stored or in a request, each access key gets one of its valid values.
         #[test]
-        fn access_keys_have_only_their_values(key in 0..PROJECT_KEY_COUNT, word in "[a-z-]{0,12}", flag: Option<bool>) {
+        fn access_keys_accept_only_valid_values(key in 0..PROJECT_KEY_COUNT, word in "[a-z-]{0,12}", flag: Option<bool>) {
             let ProjectKeyDefinition(_, block, name, words, _) = &PROJECT_KEYS[key];
             let value = flag.map_or_else(|| Value::from(word), Value::from);
             let body = json!({ block.name(): { *name: value } });
-            let stored = ProjectKeyRanks::stored(ProjectAccessLevel::Custom, Some(&body.to_string()));
+            let stored = ProjectKeyRanks::from_stored(ProjectAccessLevel::Custom, Some(&body.to_string()));
             prop_assert!(usize::from(stored.ranks()[key]) < words.0.len());
             let mut attributes = AttributeReader::new(body.as_object().unwrap());
             let named = RequestedProjectKeys::read(&mut attributes);
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn project_key_values_belong_to_their_key() {
+    fn project_levels_imply_only_valid_key_values() {
         for (index, ProjectKeyDefinition(key, block, name, words, levels)) in PROJECT_KEYS.iter().enumerate() {
             assert!(levels.iter().all(|word| words.0.contains(word)), "{block:?} {name}");
             assert_eq!(key.index(), index, "{block:?} {name}");
@@ -445,7 +445,7 @@ mod tests {
             .unwrap();
         assert_eq!(settings.rights(), ProjectRights::READ | ProjectRights::UPDATE | ProjectRights::MOVE_WORKSPACE);
         assert_eq!(
-            ProjectKeyRanks::stored(
+            ProjectKeyRanks::from_stored(
                 ProjectAccessLevel::Custom,
                 settings.to_store(ProjectAccessLevel::Custom).as_deref()
             ),

@@ -1,8 +1,8 @@
 //! The flags of `organization-access` (rights of a team in the organization), their dependencies, and the check that a
 //! member may grant them.
 //!
-//! Setting a flag also sets the flags that it needs. A request that clears a needed flag at the same time is invalid.
-//! A member cannot grant flags that the member lacks (see [`escalation`] for other rights).
+//! Setting a flag also sets the flags that it needs. A request that sets a flag and clears a flag that it needs is
+//! invalid. A member cannot grant flags that the member lacks (see [`escalation`] for other rights).
 //!
 //! [`escalation`]: super::super::escalation
 
@@ -14,7 +14,7 @@ use crate::error::Kind;
 
 const ACCESS_ATTRIBUTE: &str = "organization-access";
 
-/// Flags and the flags that they need. A flag precedes the flags that it needs, so one pass is enough.
+/// Flags and the flags that they need. Each flag precedes the flags that it needs, so a single pass adds all of them.
 const FLAG_DEPENDENCIES: &[(OrganizationFlag, &[OrganizationFlag])] = &[
     (OrganizationFlag::ManageOrganizationAccess, &[OrganizationFlag::ManageTeams, OrganizationFlag::ManageMembership]),
     (OrganizationFlag::ManageTeams, &[OrganizationFlag::ManageMembership]),
@@ -23,15 +23,15 @@ const FLAG_DEPENDENCIES: &[(OrganizationFlag, &[OrganizationFlag])] = &[
 ];
 
 /// The flag `access-secret-teams` needs at least one of these flags.
-const TEAM_FLAGS: [OrganizationFlag; 3] =
+const SECRET_TEAM_PREREQUISITES: [OrganizationFlag; 3] =
     [OrganizationFlag::ManageMembership, OrganizationFlag::ManageTeams, OrganizationFlag::ManageOrganizationAccess];
 
-/// The flags that a request sets.
+/// The flags that a request sets or clears.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OrganizationFlagChanges(Vec<(OrganizationFlag, bool)>);
 
 impl OrganizationFlagChanges {
-    /// Reads the flags. Unknown names and null values are ignored.
+    /// Reads the attribute `organization-access`. Unknown flags and null values are ignored.
     pub fn read(attributes: &mut AttributeReader<'_>) -> Self {
         let mut flags = Vec::new();
         let Some(members) = attributes.object(ACCESS_ATTRIBUTE).value() else { return Self::default() };
@@ -46,15 +46,15 @@ impl OrganizationFlagChanges {
         Self(flags)
     }
 
-    /// `true` if the request sets no flag.
+    /// `true` if the request neither sets nor clears a flag.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns `before` with these flags applied. Flags that the result needs are set too.
+    /// Applies these flags to `before`, the stored rights, and also sets the flags that the set flags need.
     ///
     /// # Errors
-    /// `Invalid` when the request clears a needed flag.
+    /// `Invalid` when the request clears a flag that another flag of the result needs.
     pub fn apply_to(&self, before: OrganizationRights) -> WorkResult<OrganizationRights> {
         let mut rights = self.0.iter().fold(before, |rights, (flag, granted)| rights.with(*flag, *granted));
         let refused = |flag: OrganizationFlag| self.0.contains(&(flag, false));
@@ -63,9 +63,14 @@ impl OrganizationFlagChanges {
             let flag = flag.name();
             faults.push(Fault::attribute(&format!("{ACCESS_ATTRIBUTE}/{flag}"), format!("{flag} needs {needed}")));
         };
-        if rights.has(OrganizationFlag::AccessSecretTeams) && !TEAM_FLAGS.iter().any(|flag| rights.has(*flag)) {
+        if rights.has(OrganizationFlag::AccessSecretTeams)
+            && !SECRET_TEAM_PREREQUISITES.iter().any(|flag| rights.has(*flag))
+        {
             if refused(OrganizationFlag::ManageMembership) {
-                fault(OrganizationFlag::AccessSecretTeams, &TEAM_FLAGS.map(OrganizationFlag::name).join(" or "));
+                fault(
+                    OrganizationFlag::AccessSecretTeams,
+                    &SECRET_TEAM_PREREQUISITES.map(OrganizationFlag::name).join(" or "),
+                );
             }
             rights = rights.with(OrganizationFlag::ManageMembership, true);
         }
@@ -82,7 +87,8 @@ impl OrganizationFlagChanges {
     }
 }
 
-/// Rejects `given` if it has a right that is neither in `before` nor among the member's own rights.
+/// Rejects the rights `given` to a team if one of them is neither in `before`, the rights that the team already has,
+/// nor among the member's own rights.
 ///
 /// # Errors
 /// `Forbidden`, naming the rights.

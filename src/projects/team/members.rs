@@ -1,8 +1,8 @@
 //! Members of teams.
 //!
 //! A team's row is locked before its members change; several teams are locked in the order of their row ids. The locks
-//! keep the stored numbers of members correct. They also prevent concurrent requests from removing the last members of
-//! the owners team.
+//! keep the stored member counts correct. They also prevent concurrent requests from removing the last members of the
+//! owners team.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use super::super::tx::Tx;
 use super::Team;
 use crate::error::Kind;
 
-/// Returns the row ids of the users in each team, in ascending order, by team row id.
+/// Returns the row ids of the users in each of these teams, in ascending order, by team row id.
 ///
 /// # Errors
 /// Those of the store.
@@ -34,7 +34,7 @@ pub async fn load_users_of_teams(tx: &mut Tx<'_>, teams: &[i64]) -> WorkResult<H
 /// organizations, whose requests would wait or deadlock.
 ///
 /// # Errors
-/// `Malformed`, with a fault for each name that is not the username of a member.
+/// `Malformed`, with a fault for each element that is not the username of a member.
 pub async fn find_by_username(tx: &mut Tx<'_>, org_id: i64, names: &[String]) -> WorkResult<Vec<i64>> {
     let sql = "SELECT u.username_lc, u.id FROM users u JOIN organization_memberships m ON m.user_id = u.id
         WHERE u.username_lc = ANY($1) AND +m.org_id = $2 ORDER BY m.id FOR UPDATE OF m";
@@ -42,8 +42,8 @@ pub async fn find_by_username(tx: &mut Tx<'_>, org_id: i64, names: &[String]) ->
     find_locked_rows(tx, sql, lowered, org_id, (names, "a member")).await
 }
 
-/// Returns the row ids of the users with these memberships (external ids) in an organization. Locks the rows as
-/// [`find_by_username`] does.
+/// Returns the row ids of the users whose memberships in an organization have these external ids. Locks the membership
+/// rows as [`find_by_username`] does.
 ///
 /// # Errors
 /// As [`find_by_username`].
@@ -70,7 +70,7 @@ async fn find_locked_rows(
         match rows.get(key) {
             Some(user) => drop(users.insert(*user)),
             None => {
-                // The text does not reveal whether a user exists outside the organization.
+                // The text is the same for unknown users and for users outside the organization.
                 let detail = format!("{} is not {kind} of the organization", truncate_for_message(given));
                 faults.push(Fault::at(format!("/data/{n}/id"), detail));
             }
@@ -98,7 +98,7 @@ pub async fn add(tx: &mut Tx<'_>, team: i64, users: &[i64]) -> WorkResult<()> {
 ///
 /// # Errors
 /// Those of the store.
-pub async fn add_to_all(tx: &mut Tx<'_>, teams: &[i64], user: i64) -> WorkResult<()> {
+pub async fn add_to_teams(tx: &mut Tx<'_>, teams: &[i64], user: i64) -> WorkResult<()> {
     lock_teams(tx, teams).await?;
     let join = "INSERT INTO team_memberships (team_id, user_id) SELECT id, $1 FROM teams WHERE id = ANY($2)
         ON CONFLICT DO NOTHING RETURNING team_id";
@@ -107,7 +107,7 @@ pub async fn add_to_all(tx: &mut Tx<'_>, teams: &[i64], user: i64) -> WorkResult
     Ok(())
 }
 
-/// Removes users from a team. Users who are not in it are ignored.
+/// Removes users from a team. Users who are not in the team are ignored.
 ///
 /// # Errors
 /// `Conflict` when the owners team would become empty; `NotFound` when the team was deleted concurrently.
@@ -115,14 +115,14 @@ pub async fn remove(tx: &mut Tx<'_>, team: &Team, users: &[i64]) -> WorkResult<(
     tx.lock_row("teams", team.id).await?;
     let leave = "DELETE FROM team_memberships WHERE team_id = $1 AND user_id = ANY($2)";
     let left = tx.execute(leave, &[team.id.into(), users.to_vec().into()]).await? as i64;
-    subtract_from_count(tx, team.id, left).await
+    subtract_from_user_count(tx, team.id, left).await
 }
 
 /// Removes a user from all teams of an organization.
 ///
 /// # Errors
 /// As [`remove`].
-pub async fn remove_everywhere(tx: &mut Tx<'_>, org_id: i64, user: i64) -> WorkResult<()> {
+pub async fn remove_from_all_teams(tx: &mut Tx<'_>, org_id: i64, user: i64) -> WorkResult<()> {
     let sql = "SELECT t.id FROM team_memberships m JOIN teams t ON t.id = m.team_id AND t.org_id = m.org_id
         WHERE m.user_id = $1 AND m.org_id = $2";
     let teams: Vec<i64> = tx.column(sql, &[user.into(), org_id.into()]).await?;
@@ -144,7 +144,7 @@ async fn lock_teams(tx: &mut Tx<'_>, teams: &[i64]) -> WorkResult<()> {
     Ok(())
 }
 
-async fn subtract_from_count(tx: &mut Tx<'_>, team: i64, left: i64) -> WorkResult<()> {
+async fn subtract_from_user_count(tx: &mut Tx<'_>, team: i64, left: i64) -> WorkResult<()> {
     let sql = "UPDATE teams SET user_count = user_count - $1 WHERE id = $2 RETURNING user_count, is_owners";
     let mut row = tx.one(sql, &[left.into(), team.into()]).await?;
     let (users, is_owners): (i64, bool) = (row.get()?, row.get()?);

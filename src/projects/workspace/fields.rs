@@ -9,7 +9,7 @@ use super::settings::{self, WorkspaceSettingValues};
 use super::{Member, WorkResult, Workspace};
 use crate::clock::Time;
 
-/// Maximum length of a name, in characters.
+/// Maximum length of the name of a workspace, in characters.
 const MAX_WORKSPACE_NAME_CHARS: usize = 90;
 
 /// The validated attributes of a workspace, to be stored by a create or an update.
@@ -18,24 +18,24 @@ pub struct WorkspaceFields {
     pub name: String,
     /// The description.
     pub description: Option<String>,
-    /// `true` if the auto-destroy duration is inherited from the project.
+    /// `true` if the workspace inherits the auto-destroy duration of its project.
     pub inherits_auto_destroy: bool,
-    /// Its own auto-destroy duration: the time of inactivity after which its resources are destroyed. `None` means
-    /// "never" unless the duration is inherited.
+    /// The auto-destroy duration set on the workspace: the time of inactivity after which its resources are destroyed.
+    /// `None` means "never" unless the workspace inherits the duration.
     pub own_auto_destroy: Option<String>,
-    /// The time at which its resources are to be destroyed.
+    /// The time at which the resources of the workspace are to be destroyed.
     pub auto_destroy_at: Option<Time>,
     /// `latest`, a version, or version constraints.
     pub terraform_version: String,
     /// The attributes that are stored but have no effect.
     pub settings: WorkspaceSettingValues,
-    /// The execution mode; `None` for no change.
+    /// The execution mode to store; `None` for no change.
     pub mode: Option<ModeColumns>,
 }
 
 impl WorkspaceFields {
     /// Reads and validates attributes. An absent attribute keeps its stored value, or gets its default on a create.
-    /// `pool` is the relationship to the agent pool. Faults are added to `attributes`.
+    /// `pool` is the id in the relationship to the agent pool. Faults are added to `attributes`.
     ///
     /// # Errors
     /// Those of the store.
@@ -52,7 +52,7 @@ impl WorkspaceFields {
         let (inherits_auto_destroy, own_auto_destroy) = read_auto_destroy(attributes, of);
         let auto_destroy_at = attributes.time("auto-destroy-at");
         let version = settings::read_version(attributes);
-        let settings = stored.map(|stored| stored.settings.clone()).unwrap_or_default().changed(attributes);
+        let settings = stored.map(|stored| stored.settings.clone()).unwrap_or_default().with_changes(attributes);
         let own = stored.and_then(|stored| stored.own_mode.as_ref());
         let before = CurrentModes { own, effective: stored.map(|stored| stored.mode(member)) };
         let change = mode::read_change(attributes, &mode::WORKSPACE_LEVEL, pool, before);
@@ -132,10 +132,12 @@ fn read_name(attributes: &mut AttributeReader<'_>, required: bool) -> AttributeV
     name
 }
 
-/// Reads the auto-destroy duration. Returns `true` if it is inherited, and the workspace's own duration.
+/// Reads the auto-destroy duration. Returns `true` if the workspace inherits the duration of its project, and the
+/// duration set on the workspace.
 ///
-/// A value sets the workspace's own duration; null sets "never". If the request asks to inherit, the duration is
-/// inherited instead; a value is then a fault, unless it is the value that responses already show.
+/// A value in the request sets the duration of the workspace; null sets "never". If the request sets
+/// `inherits-project-auto-destroy`, the workspace inherits the duration. A value is then a fault, unless it is the
+/// duration that responses already contain.
 fn read_auto_destroy(attributes: &mut AttributeReader<'_>, of: WorkspaceTarget<'_>) -> (bool, Option<String>) {
     let stored = of.stored();
     let duration = project::read_duration(attributes);

@@ -10,23 +10,23 @@ use super::super::tag::{self, TagFilter, TaggedResource};
 use super::rights::{self, WorkspaceRights};
 use super::{Member, Tx, WorkResult, Workspace, load_by_rows};
 
-/// The filters and the order of a list of workspaces.
+/// The filters and the sort order of a list of workspaces.
 #[derive(Clone, Debug, Default)]
 pub struct WorkspaceFilter {
-    /// Part of the name, case-insensitive.
+    /// Text that the name must contain, case-insensitive.
     pub name: Option<String>,
-    /// Pattern of the whole name, case-insensitive, with `*` for any characters.
+    /// Pattern that the whole name must match, case-insensitive. `*` matches any characters.
     pub wildcard: Option<String>,
-    /// Keys of tags that a workspace must all have.
+    /// Keys of tags, all of which a workspace must have.
     pub tags: Vec<String>,
-    /// Keys of tags of which a workspace must have none.
+    /// Keys of tags, none of which a workspace may have.
     pub without_tags: Vec<String>,
-    /// Tags that a workspace must all have.
+    /// Tags, all of which a workspace must have.
     pub tagged: Vec<TagFilter>,
-    /// External ids of projects to match, any of them; empty for all.
+    /// External ids of projects: a workspace must be in one of them. An empty list selects all projects.
     pub projects: Vec<String>,
     /// `true` to sort by name in descending order.
-    pub backwards: bool,
+    pub descending: bool,
 }
 
 const WORKSPACES: ListSource = ListSource { id: "w.id", from: "workspaces w" };
@@ -45,7 +45,7 @@ pub async fn list(
         [] => select_visible(tx, member).await?,
         projects => select_visible_in_projects(tx, member, projects).await?,
     };
-    let Some(everything) = everything else { return Ok(ResultPage::none()) };
+    let Some(everything) = everything else { return Ok(ResultPage::empty()) };
     let mut filter = everything.filter;
     let before = filter.values.len();
     narrow(&mut filter, wanted);
@@ -53,7 +53,7 @@ pub async fn list(
         tx.use_custom_plans();
         let org_id = member.organization.id;
         match tag::find_rows_with_rare_tag(tx, TaggedResource::Workspace, org_id, &wanted.tags, &wanted.tagged).await? {
-            Some(few) if few.is_empty() => return Ok(ResultPage::none()),
+            Some(few) if few.is_empty() => return Ok(ResultPage::empty()),
             Some(few) => {
                 filter.avoid_index("w.org_id");
                 filter.avoid_index("w.project_id");
@@ -70,25 +70,26 @@ pub async fn list(
             page::count(tx, WORKSPACES, &filter).await?
         }
     };
-    let order = ListOrder { column: "w.name_lc", descending: wanted.backwards };
+    let order = ListOrder { column: "w.name_lc", descending: wanted.descending };
     let rows = page::find_ids(tx, WORKSPACES, filter, order, page, matching).await?;
     Ok(ResultPage { items: load_by_rows(tx, member, &rows).await?, matching })
 }
 
-/// The workspaces that a member sees: a condition on `workspaces w`, and their number if it is known.
+/// The workspaces that a member sees: an SQL condition on `workspaces w`, and their number if it is known.
 pub struct VisibleWorkspaces {
-    /// The condition.
+    /// The SQL condition on `workspaces w`.
     pub filter: ListCondition,
     known: Option<i64>,
 }
 
-/// Maximum number of workspaces with access for single teams that a query lists by row id.
+/// Maximum number of workspaces that a query selects by row id because the member's teams have access to them
+/// individually.
 const MAX_DIRECT_ACCESS_ROWS: usize = 1_000;
 
 enum DirectAccess {
-    /// The row ids of the workspaces to which the member's teams have individual access.
+    /// The row ids of the workspaces to which the member's teams have access individually, not through the project.
     Few(Vec<i64>),
-    /// Too many such workspaces to list; a subquery selects them.
+    /// There are more than [`MAX_DIRECT_ACCESS_ROWS`] such workspaces; a subquery selects them.
     Many,
 }
 

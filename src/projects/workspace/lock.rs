@@ -1,5 +1,5 @@
-//! Locks of workspaces, each held by one user or team. Each change of a lock is one conditional SQL statement, so of
-//! two concurrent changes one fails.
+//! Locks of workspaces. One user or team holds the lock of a workspace. A single conditional SQL statement takes or
+//! releases a lock, so of two concurrent changes one fails.
 
 use super::super::caller::{ProjectsCaller, TokenSubject};
 use super::super::team;
@@ -8,7 +8,8 @@ use super::{ApiRejection, Member, Tx, WorkResult, Workspace};
 /// Locks a workspace for the caller.
 ///
 /// # Errors
-/// `Conflict` when it is already locked, even by the caller; `NotFound` when it was deleted concurrently.
+/// `Conflict` when the workspace is already locked, even by the caller; `NotFound` when the workspace was deleted
+/// concurrently.
 pub async fn lock(tx: &mut Tx<'_>, caller: &ProjectsCaller, member: &Member, workspace: &Workspace) -> WorkResult<()> {
     let holder = resolve_holder(tx, caller, member).await?;
     let sql = "UPDATE workspaces SET locked_by = $1 WHERE id = $2 AND locked_by IS NULL";
@@ -19,7 +20,7 @@ pub async fn lock(tx: &mut Tx<'_>, caller: &ProjectsCaller, member: &Member, wor
     Err(ApiRejection::conflict("the workspace is already locked").into())
 }
 
-/// Releases the caller's own lock.
+/// Releases the lock of a workspace that the caller holds.
 ///
 /// # Errors
 /// `Conflict` when another user or team holds the lock, or the workspace is not locked. Clients distinguish the two
@@ -49,10 +50,10 @@ pub async fn unlock(
     .into())
 }
 
-/// Releases the lock of any holder.
+/// Releases the lock of a workspace, even if another user or team holds it.
 ///
 /// # Errors
-/// `Conflict` when the workspace is not locked; `NotFound` when it was deleted concurrently.
+/// `Conflict` when the workspace is not locked; `NotFound` when the workspace was deleted concurrently.
 pub async fn unlock_by_force(tx: &mut Tx<'_>, workspace: &Workspace) -> WorkResult<()> {
     let sql = "UPDATE workspaces SET locked_by = NULL WHERE id = $1 AND locked_by IS NOT NULL";
     if tx.execute(sql, &[workspace.id.into()]).await? == 1 {
@@ -70,8 +71,8 @@ fn not_locked_error() -> ApiRejection {
     ApiRejection::conflict("the workspace is not locked")
 }
 
-/// Returns the user or team that holds a lock which the caller takes. For an organization token this is the owners
-/// team.
+/// Returns the reference to the user or team that becomes the holder when the caller locks a workspace. For an
+/// organization token, this is the owners team.
 async fn resolve_holder(tx: &mut Tx<'_>, caller: &ProjectsCaller, member: &Member) -> WorkResult<String> {
     if !matches!(caller.subject, TokenSubject::Organization { .. }) {
         return Ok(caller.reference());

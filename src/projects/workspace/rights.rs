@@ -16,17 +16,18 @@ use super::super::workspace_keys::{WorkspaceAccessLevel, WorkspaceKeyRanks, Work
 pub struct WorkspaceRights(u32);
 
 impl WorkspaceRights {
-    /// No rights. The workspace is hidden from the caller.
+    /// No rights on the workspace, which is thus hidden from the caller.
     pub const NONE: Self = Self(0);
-    /// See it and its settings.
+    /// See the workspace and its settings.
     pub const READ: Self = Self(1);
-    /// Change its settings, release locks of other users and teams, delete it even if it is locked.
+    /// Change the settings of the workspace, release locks of other users and teams, and delete the workspace even if
+    /// it is locked.
     pub const ADMIN: Self = Self(1 << 1);
-    /// Delete it safely: only while it is not locked.
+    /// Delete the workspace safely: only while it is not locked.
     pub const DESTROY: Self = Self(1 << 2);
-    /// Lock it, and release the caller's own lock.
+    /// Lock the workspace, and release the caller's own lock.
     pub const LOCK: Self = Self(1 << 3);
-    /// Manage its run tasks.
+    /// Manage the run tasks of the workspace.
     pub const RUN_TASKS: Self = Self(1 << 4);
     /// Queue plans.
     pub const PLAN: Self = Self(1 << 5);
@@ -36,28 +37,29 @@ impl WorkspaceRights {
     pub const READ_VARIABLES: Self = Self(1 << 7);
     /// Change variables.
     pub const WRITE_VARIABLES: Self = Self(1 << 8);
-    /// Read state versions.
+    /// Read whole Terraform states.
     pub const READ_STATE: Self = Self(1 << 9);
-    /// Read outputs of states.
+    /// Read the outputs of Terraform states.
     pub const READ_OUTPUTS: Self = Self(1 << 10);
-    /// Write states.
+    /// Write Terraform states.
     pub const WRITE_STATE: Self = Self(1 << 11);
-    /// Read mocks for policies.
+    /// Read Sentinel mocks, the mock data for policy tests.
     pub const READ_MOCKS: Self = Self(1 << 12);
     /// Override policies.
     pub const OVERRIDE_POLICIES: Self = Self(1 << 13);
-    /// All rights.
+    /// All rights on the workspace.
     pub const ALL: Self = Self((1 << 14) - 1);
 
-    /// `true` if all of `needed` is granted.
+    /// `true` if these rights include all rights in `needed`.
     pub const fn has(self, needed: Self) -> bool {
         self.0 & needed.0 == needed.0
     }
 
-    /// Returns the rights on a project's workspaces that a team's level implies. `custom` are the stored keys.
+    /// Returns the rights on the workspaces of a project that a team's access to the project implies. `level` is the
+    /// name of the level, `custom` the stored access keys.
     pub fn of_level(level: &str, custom: Option<&str>) -> Self {
         let Some(level) = ProjectAccessLevel::of(level) else { return Self::NONE };
-        let keys = ProjectKeyRanks::stored(level, custom);
+        let keys = ProjectKeyRanks::from_stored(level, custom);
         let mut rights = Self::READ;
         for (granted, right) in [
             (matches!(level, ProjectAccessLevel::Maintain | ProjectAccessLevel::Admin), Self::ADMIN),
@@ -81,7 +83,7 @@ impl WorkspaceRights {
         rights
     }
 
-    /// Returns the rights of a team's access to a single workspace. Only the level `admin` allows deletion.
+    /// Returns the rights that a team's access to a single workspace gives. Only the level `admin` includes deletion.
     pub fn of_access(level: WorkspaceAccessLevel, keys: &WorkspaceKeyRanks) -> Self {
         if level == WorkspaceAccessLevel::Admin {
             return Self::ALL;
@@ -104,10 +106,10 @@ impl WorkspaceRights {
         .fold(Self::READ, |rights, (_, right)| rights | right)
     }
 
-    /// As [`WorkspaceRights::of_access`], for stored values.
+    /// Like [`WorkspaceRights::of_access`], for the stored name of the level and the stored access keys.
     fn of_stored_access(level: &str, custom: Option<&str>) -> Self {
         let level = WorkspaceAccessLevel::of(level);
-        level.map_or(Self::NONE, |level| Self::of_access(level, &WorkspaceKeyRanks::stored(level, custom)))
+        level.map_or(Self::NONE, |level| Self::of_access(level, &WorkspaceKeyRanks::from_stored(level, custom)))
     }
 }
 
@@ -193,13 +195,13 @@ pub(crate) async fn load_for_workspaces(
     Ok(rights)
 }
 
-/// A team's access to a single workspace.
+/// The access of a team to a single workspace.
 pub(crate) struct TeamWorkspaceGrant {
     /// Row id of the team.
     pub(crate) team: i64,
     /// Row id of the workspace.
     pub(crate) workspace: i64,
-    /// Row id of the project.
+    /// Row id of the project of the workspace.
     pub(crate) project: i64,
     /// The rights that the access gives.
     pub(crate) rights: WorkspaceRights,

@@ -1,5 +1,5 @@
-//! The settings of a workspace: attributes that are stored and returned but have no effect. Also the Terraform version,
-//! which is validated but has no effect either.
+//! The settings of a workspace: attributes that are stored and returned but have no effect. The same holds for the
+//! Terraform version, which this module validates.
 
 use serde_json::{Map, Value, json};
 
@@ -33,31 +33,31 @@ const PROJECT_REMOTE_STATE: &str = "project-remote-state";
 const TRIGGER_PREFIXES: &str = "trigger-prefixes";
 const TRIGGER_PATTERNS: &str = "trigger-patterns";
 
-/// Maximum length of a text in a setting, in characters.
+/// Maximum length of a string in a setting, in characters.
 const MAX_TEXT_CHARS: usize = 4096;
-/// Maximum number of elements of a setting that is a list.
+/// Maximum number of elements of a setting of type list.
 const MAX_LIST_ELEMENTS: usize = 256;
-/// Maximum total length of the elements of a list, in characters. It is limited because a page of a hundred workspaces
-/// contains all their lists.
+/// Maximum total length of the elements of one setting of type list, in characters. The length is limited because a
+/// page contains the lists of up to 100 workspaces.
 const MAX_LIST_CHARS: usize = 1 << 16;
 
-/// The settings that were explicitly set for a workspace.
+/// The settings of a workspace that clients have set. Other settings have their defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkspaceSettingValues(Map<String, Value>);
 
 impl WorkspaceSettingValues {
-    /// Parses the stored form.
+    /// Parses the stored JSON text.
     pub fn parse(text: &str) -> Self {
         Self(serde_json::from_str(text).unwrap_or_default())
     }
 
-    /// Returns the stored form.
+    /// Returns the JSON text to store.
     pub fn text(&self) -> String {
         Value::from(self.0.clone()).to_string()
     }
 
-    /// Returns every setting with its value or default.
-    pub fn all(&self) -> Map<String, Value> {
+    /// Returns all settings, with the value that is set or the default.
+    pub fn with_defaults(&self) -> Map<String, Value> {
         let default_value = |setting_type: &WorkspaceSettingType| match setting_type {
             WorkspaceSettingType::Flag(flag) => json!(flag),
             WorkspaceSettingType::Text(text) => json!(text),
@@ -67,9 +67,9 @@ impl WorkspaceSettingValues {
         WORKSPACE_SETTINGS.iter().map(|(name, setting_type)| ((*name).to_owned(), value(name, setting_type))).collect()
     }
 
-    /// Returns the settings after a request. Null resets a setting to its default. Setting trigger prefixes clears
-    /// trigger patterns and vice versa; a request may not set both.
-    pub fn changed(&self, attributes: &mut AttributeReader<'_>) -> Self {
+    /// Applies the attributes of a request and returns the new settings. Null resets a setting to its default. Setting
+    /// trigger prefixes clears trigger patterns and vice versa; a request must not set both.
+    pub fn with_changes(&self, attributes: &mut AttributeReader<'_>) -> Self {
         let mut settings = self.0.clone();
         let mut filled = Vec::new();
         for (name, setting_type) in WORKSPACE_SETTINGS {
@@ -123,7 +123,7 @@ fn read_list(attributes: &mut AttributeReader<'_>, name: &str) -> AttributeValue
     texts
 }
 
-/// The default of `terraform-version`.
+/// The default of the attribute `terraform-version`.
 pub(crate) const LATEST_VERSION: &str = "latest";
 
 /// Reads `terraform-version`: `latest`, a version, or version constraints.
@@ -137,7 +137,7 @@ pub(crate) fn read_version(attributes: &mut AttributeReader<'_>) -> AttributeVal
     version
 }
 
-/// `true` for comma-separated constraints, each an optional operator and a version.
+/// `true` if the text is a comma-separated list of constraints, each an optional operator and a version.
 fn is_constraint(text: &str) -> bool {
     const OPERATORS: [&str; 7] = ["~>", ">=", "<=", "!=", "=", ">", "<"];
     let one = |part: &str| {
@@ -147,7 +147,8 @@ fn is_constraint(text: &str) -> bool {
     text.len() <= 256 && text.split(',').all(one)
 }
 
-/// `true` for one to three numbers, with an optional prerelease after `-` and build metadata after `+`.
+/// `true` if the text is a version: one to three numbers separated by dots, with an optional prerelease after `-` and
+/// build metadata after `+`.
 fn is_version(text: &str) -> bool {
     let (text, metadata) = text.split_once('+').map_or((text, None), |(text, rest)| (text, Some(rest)));
     let (numbers, prerelease) = text.split_once('-').map_or((text, None), |(text, rest)| (text, Some(rest)));
@@ -194,21 +195,21 @@ mod tests {
     fn workspace_settings_override_the_defaults() {
         let body = json!({ "auto-apply": true, "trigger-prefixes": ["/a"], "source-name": null });
         let mut attributes = AttributeReader::new(body.as_object().unwrap());
-        let settings = WorkspaceSettingValues::default().changed(&mut attributes);
+        let settings = WorkspaceSettingValues::default().with_changes(&mut attributes);
         assert!(attributes.has_no_faults());
         let stored = WorkspaceSettingValues::parse(&settings.text());
         assert_eq!(stored, settings);
-        let all = stored.all();
+        let all = stored.with_defaults();
         assert_eq!((all.len(), &all["auto-apply"], &all["queue-all-runs"]), (15, &json!(true), &json!(false)));
         let body = json!({ "trigger-patterns": ["b"], "auto-apply": null });
         let mut attributes = AttributeReader::new(body.as_object().unwrap());
-        let changed = stored.changed(&mut attributes).all();
+        let changed = stored.with_changes(&mut attributes).with_defaults();
         assert!(attributes.has_no_faults());
         let now = (&changed["auto-apply"], &changed[TRIGGER_PATTERNS], &changed[TRIGGER_PREFIXES]);
         assert_eq!(now, (&json!(false), &json!(["b"]), &json!([])), "patterns take the place of prefixes");
         let body = json!({ "trigger-patterns": ["b"], "trigger-prefixes": ["/a"] });
         let mut attributes = AttributeReader::new(body.as_object().unwrap());
-        stored.changed(&mut attributes);
+        stored.with_changes(&mut attributes);
         assert!(!attributes.has_no_faults(), "patterns and prefixes are exclusive");
     }
 
@@ -216,7 +217,7 @@ mod tests {
     fn state_is_shared_with_the_organization_or_the_project() {
         let changed = |stored: &WorkspaceSettingValues, body: Value| {
             let mut attributes = AttributeReader::new(body.as_object().unwrap());
-            let settings = stored.changed(&mut attributes);
+            let settings = stored.with_changes(&mut attributes);
             attributes.finish().map(|()| settings).map_err(drop)
         };
         let project = changed(
@@ -224,7 +225,7 @@ mod tests {
             json!({ PROJECT_REMOTE_STATE: true, GLOBAL_REMOTE_STATE: false }),
         )
         .unwrap();
-        assert_eq!(project.all()[PROJECT_REMOTE_STATE], json!(true));
+        assert_eq!(project.with_defaults()[PROJECT_REMOTE_STATE], json!(true));
         assert!(changed(&project, json!({ GLOBAL_REMOTE_STATE: true })).is_err());
         assert!(changed(&project, json!({ GLOBAL_REMOTE_STATE: true, PROJECT_REMOTE_STATE: false })).is_ok());
     }
@@ -234,7 +235,7 @@ mod tests {
         let faults = |texts: Vec<String>| {
             let body = json!({ "trigger-patterns": texts });
             let mut attributes = AttributeReader::new(body.as_object().unwrap());
-            WorkspaceSettingValues::default().changed(&mut attributes);
+            WorkspaceSettingValues::default().with_changes(&mut attributes);
             attributes.finish().is_err()
         };
         assert!(!faults(vec!["ü".repeat(4096); 16]) && !faults(vec!["ü".repeat(256); 256]));
@@ -244,7 +245,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn three_part_version_is_accepted(numbers in prop::collection::vec(0_u32..1000, 1..=3), operator in "(|~>|>=|<) ?") {
+        fn version_of_up_to_three_numbers_is_accepted(numbers in prop::collection::vec(0_u32..1000, 1..=3), operator in "(|~>|>=|<) ?") {
             let version = numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(".");
             let constraint = format!("{operator}{version}");
             prop_assert!(is_constraint(&constraint));

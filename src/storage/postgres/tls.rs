@@ -96,7 +96,7 @@ fn load_client_certificate(files: &ClientCertificateFiles, provider: &CryptoProv
         let pem = Secret::read_private_file(key.path, MAX_KEY_FILE_BYTES).map_err(|e| key.unreadable(e))?;
         pem.ok_or_else(|| key.error(PRIVATE_FILE_RULE))
     };
-    chain.with_key(key, read_key, provider)
+    chain.load_certified_key(key, read_key, provider)
 }
 
 #[derive(Debug)]
@@ -138,7 +138,7 @@ fn is_self_signed(shown: &CertificateDer<'_>) -> bool {
 
 fn is_valid_now(shown: &CertificateDer<'_>, now: UnixTime) -> Result<(), CertificateError> {
     let certificate = Certificate::parse_untrusted(shown).map_err(|_| CertificateError::BadEncoding)?;
-    tls::check_period(certificate.not_before(), certificate.not_after(), now)
+    tls::check_validity_period(certificate.not_before(), certificate.not_after(), now)
 }
 
 impl ServerTrust for PostgresCertVerifier {

@@ -43,7 +43,7 @@ struct AgentPoolView {
 
 async fn create(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Member, AgentPool)> {
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
-    agent_pool::may_manage(&member)?;
+    agent_pool::require_may_manage(&member)?;
     let given = read_fields(tx, call, &member, None).await?;
     let row = agent_pool::create(tx, &member, given).await?;
     let pool = agent_pool::load_by_row(tx, &member, row).await?;
@@ -102,8 +102,8 @@ async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<AgentPoolPage>
         for_project: text("filter[allowed_projects][name]"),
         order: match query.sort(&["created-at", "name"])? {
             None => AgentPoolOrder::default(),
-            Some(("name", backwards)) => AgentPoolOrder::Name { backwards },
-            Some((_, backwards)) => AgentPoolOrder::Age { backwards },
+            Some(("name", descending)) => AgentPoolOrder::Name { descending },
+            Some((_, descending)) => AgentPoolOrder::Age { descending },
         },
     };
     let listed = agent_pool::list(tx, &member, &wanted, list_request.page).await?;

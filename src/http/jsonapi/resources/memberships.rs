@@ -14,7 +14,7 @@ use crate::projects::membership::{self, Membership, MembershipFilter};
 use crate::projects::page::ResultPage;
 use crate::projects::rejection::{ApiRejection, WorkResult};
 use crate::projects::team::Team;
-use crate::projects::user::is_address;
+use crate::projects::user::is_email_address;
 use crate::projects::{Tx, team};
 
 pub(crate) const ROUTES: &[ProjectsRoute] = &[
@@ -30,11 +30,11 @@ const LIST_PARAMETERS: &[&str] = &["q", "filter[email]", "filter[status]", "incl
 
 async fn create(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(Member, Membership)> {
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
-    membership::may_manage(&member)?;
+    membership::require_may_manage(&member)?;
     let resource = PrimaryResource::read(&call.document, TypeRule::Any, None)?;
     let mut attributes = AttributeReader::new(resource.attributes());
     let email = match attributes.text("email") {
-        AttributeValue::Value(email) if is_address(&email) => email,
+        AttributeValue::Value(email) if is_email_address(&email) => email,
         AttributeValue::Value(email) if !email.is_empty() => {
             attributes.fault("email", "Email must be an address");
             email
@@ -137,7 +137,7 @@ fn render_one((member, membership, included_rows): (Member, Membership, Option<M
 
 async fn delete(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     let (member, membership) = membership::find_visible(tx, &call.caller, call.param("membership_id")).await?;
-    membership::may_manage(&member)?;
+    membership::require_may_manage(&member)?;
     membership::delete(tx, &call.caller, &member, &membership).await
 }
 

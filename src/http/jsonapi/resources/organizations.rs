@@ -50,7 +50,7 @@ async fn create(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Organization
     let resource = PrimaryResource::read(&call.document, TypeRule::Any, None)?;
     let mut attributes = AttributeReader::new(resource.attributes());
     let new = OrganizationChange::read_new(&mut attributes, resource.related("default-agent-pool")?);
-    let new = new.checked(tx, 0, attributes).await?;
+    let new = new.validate_pool(tx, 0, attributes).await?;
     let (name, email) = new.name_and_email();
     let id = organization::create(tx, *user, name, email, "{}").await?;
     new.store(tx, id).await?;
@@ -123,7 +123,7 @@ async fn update(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<Organization
     let mut attributes = AttributeReader::new(resource.attributes());
     let change =
         OrganizationChange::read(&mut attributes, resource.related("default-agent-pool")?, Some(&member.organization));
-    change.checked(tx, id, attributes).await?.store(tx, id).await?;
+    change.validate_pool(tx, id, attributes).await?.store(tx, id).await?;
     // The response shows the caller's rights before the change, because the change may disable the caller's own token.
     let organization = organization::load_by_row(tx, id).await?;
     let member = Member { organization, ..member };

@@ -155,8 +155,8 @@ fn includes_tags(call: &ProjectsCall) -> Result<bool, ApiRejection> {
 async fn delete(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     let (member, project) =
         project::find_visible(tx, &call.caller, call.param("project_id"), ProjectRights::DESTROY).await?;
-    let may_empty = workspace::may_delete_all(tx, &member, &project).await?;
-    project::delete(tx, &member, &project, may_empty).await
+    let may_delete_workspaces = workspace::may_delete_all(tx, &member, &project).await?;
+    project::delete(tx, &member, &project, may_delete_workspaces).await
 }
 
 /// Moves the workspaces named in the body into the project in the path.

@@ -147,7 +147,7 @@ async fn list_organization_tags(
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
     let list_request = ListRequest::read(call, &["q", EXCLUDED_WORKSPACE_FILTER])?;
     let text = |name: &str| call.query.text(name).map(str::to_owned);
-    let wanted = OrganizationTagFilter { q: text("q"), not_of: text(EXCLUDED_WORKSPACE_FILTER) };
+    let wanted = OrganizationTagFilter { q: text("q"), excluded_workspace: text(EXCLUDED_WORKSPACE_FILTER) };
     let listed = organization_tags::list(tx, &member, &wanted, list_request.page).await?;
     Ok((list_request, member, listed))
 }

@@ -119,7 +119,7 @@ async fn list_memberships(
     let list_request = ListRequest::read(call, &["filter[status]", SERVICE_ACCOUNT_FILTER, "sort"])?;
     let listed = match call.query.text(SERVICE_ACCOUNT_FILTER) {
         // This server has no service accounts, so none match.
-        Some("true") => ResultPage::none(),
+        Some("true") => ResultPage::empty(),
         None | Some("false") => {
             let status = call.query.text("filter[status]").map(str::to_owned);
             let by_status = call.query.sort(&["status"])?.map(|(_, backwards)| backwards);

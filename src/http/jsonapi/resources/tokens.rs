@@ -53,7 +53,7 @@ async fn list_of_user(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(ListR
     let list_request = ListRequest::read(call, &[])?;
     let listed = match own_user_row(call) {
         Some(user) => api_token::list(tx, TokenOwner::User(user), list_request.page).await?,
-        None => ResultPage::none(),
+        None => ResultPage::empty(),
     };
     Ok((list_request, listed))
 }
@@ -156,7 +156,7 @@ async fn list_of_all_teams(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(
                 format!("{EXPIRY_STATUS_FILTER} must be a comma-separated list of {words}"),
             )
         };
-        wanted.ends.push(ApiTokenExpiry::of(&word).ok_or_else(unknown)?);
+        wanted.expiries.push(ApiTokenExpiry::of(&word).ok_or_else(unknown)?);
     }
     let listed = api_token::list_team_tokens(tx, &member, &wanted, list_request.page).await?;
     Ok((list_request, listed))

@@ -131,10 +131,10 @@ async fn list(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspacePage>
         without_tags: query.list("search[exclude-tags]", MAX_FILTER_TAGS)?,
         tagged: query.tag_filters()?,
         projects: query.list("filter[project][id]", MAX_FILTER_VALUES)?,
-        backwards: sort == Some(("name", true)),
+        descending: sort == Some(("name", true)),
     };
     let listed = if query.text("filter[current-run][status]").is_some() {
-        ResultPage::none()
+        ResultPage::empty()
     } else {
         workspace::list(tx, &member, &wanted, list_request.page).await?
     };
@@ -374,7 +374,7 @@ fn render_attributes(member: &Member, workspace: &Workspace) -> Value {
         "permissions": render_permissions(workspace.rights),
     });
     if let Value::Object(attributes) = &mut attributes {
-        attributes.append(&mut workspace.settings.all());
+        attributes.append(&mut workspace.settings.with_defaults());
     }
     attributes
 }
