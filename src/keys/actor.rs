@@ -105,9 +105,7 @@ impl SignerActor {
         let kind = signer.public().kind();
         let algorithm = SignatureAlgorithm::all_for(kind).find(|algorithm| signer.input_kind(*algorithm).is_ok());
         let of_mount = |error: Error| {
-            classify_test_error(
-                error.within("the key that mounts still use, although its configuration now names another key"),
-            )
+            classify_test_error(error.within("the key that mounts still use (its configuration now names another key)"))
         };
         let algorithm = algorithm.ok_or_else(|| of_mount(Error::invalid("supports no signature algorithm")))?;
         let message = crate::random::bytes::<TEST_MESSAGE_BYTES>();

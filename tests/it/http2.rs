@@ -447,7 +447,7 @@ async fn early_rejection_has_a_json_body_and_is_counted(stage: &Http2Stage) {
     let many: Vec<_> = many.iter().map(|name| (&name[..], "x")).collect();
     for (more, status, text) in [
         (&[("host", "other.test")][..], "400", "host: differs from :authority"),
-        (&many, "431", "more than 96 header fields"),
+        (&many, "431", "request head: more than 96 header fields"),
     ] {
         let mut wire = stage.wire().await;
         let head = fields("GET", "/v1/sys/health", more);

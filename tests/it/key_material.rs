@@ -35,11 +35,11 @@ fn private_keys_stay_in_secret_types_in_source() {
         ("http/secrets/pki/rendering.rs", "in_chain: bool,\n) -> Result<PartlySecret>"),
         (
             "http/secrets/pki/generate.rs",
-            "fn root_data(root: &GeneratedRoot, rendering: &Rendering) -> Result<PartlySecret>",
+            "fn root_data(root: &GeneratedRoot, rendering: &CertificateRendering) -> Result<PartlySecret>",
         ),
         (
             "http/secrets/pki/generate.rs",
-            "fn csr_data(csr: &GeneratedCsr, rendering: &Rendering) -> Result<PartlySecret>",
+            "fn csr_data(csr: &GeneratedCsr, rendering: &CertificateRendering) -> Result<PartlySecret>",
         ),
         ("http/secrets/pki/import.rs", "fn take_required(field: &'static str, fields: &mut Fields) -> Result<Secret>"),
         ("pki/mount/settings/external_policy.rs", "stored client_bundle: Secret as"),

@@ -94,7 +94,7 @@ fn socket_rejects_other_users() {
         let output = command.output().unwrap();
         String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr)
     };
-    assert!(asked("65534").contains("for the user of the server only"), "{}", asked("65534"));
+    assert!(asked("65534").contains("only processes of the server's user may use it"), "{}", asked("65534"));
     assert!(asked("0").contains("held"));
     dev.terminate();
 }

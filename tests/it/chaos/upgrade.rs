@@ -46,7 +46,7 @@ async fn nodes_work_under_newer_schema_and_restart_one_by_one() {
     let folder = site.place.file("");
     let arguments = ["dev", "--listen", "127.0.0.1:0", "--database-url", &url, "--data-dir"];
     let text = refused(signet().args(arguments).arg(&folder));
-    assert!(text.contains("start a newer program"), "{text}");
+    assert!(text.contains("start a newer version of signet"), "{text}");
     site.place.scan(BACK);
     site.copy();
     for at in seed.order(&[0, 1], 2) {

@@ -32,7 +32,7 @@ fn silent_server_is_reported_with_the_timeout() {
         command.args(words).current_dir(folder.path()).env("SIGNET_ADDR", &address).env("SIGNET_TOKEN", "t");
         command
     };
-    let message = format!("signet: {address}: no answer within 1s (--timeout or SIGNET_TIMEOUT)");
+    let message = format!("signet: {address}: no response within 1s (--timeout or SIGNET_TIMEOUT)");
     for words in [
         &["status"][..],
         &["health"],

@@ -75,7 +75,7 @@ async fn clock_skew_fails_start_and_health_check() {
     let gauge = page.lines().find_map(|line| line.strip_prefix("signet_clock_skew_seconds ")).unwrap();
     assert!(gauge.parse::<f64>().is_ok(), "{gauge}");
     let refusal = app.refusal_of_another().await;
-    assert!(refusal.contains("ahead of the database's"), "{refusal}");
+    assert!(refusal.contains("ahead of the database server's clock"), "{refusal}");
     app.clock.set(signet::clock::Clock::system().now());
     until("health", async || app.client.get("sys/health").await.status == 200).await;
     app.stop().await;

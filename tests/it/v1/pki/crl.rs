@@ -394,7 +394,7 @@ async fn sign_revocation_list_signs_the_entries_of_the_caller() {
     let bad_id = json!([{ "id": "x", "value": "" }]);
     for (body, rule) in [
         (with("revoked_certs", same), "revoked_certs[1]: duplicate serial_number"),
-        (one(json!({ "revocation_time": 1 })), "serial_number must be given"),
+        (one(json!({ "revocation_time": 1 })), "serial_number must be a non-empty string"),
         (one(json!({ "serial_number": "01" })), "revocation_time must be given"),
         (one(json!({ "serial_number": "xyz", "revocation_time": 1 })), "revoked_certs[0]: "),
         (one(json!({ "serial_number": "01", "revocation_time": "later" })), "revocation_time"),

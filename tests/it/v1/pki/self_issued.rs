@@ -61,7 +61,7 @@ async fn certificate_must_be_a_self_issued_ca() {
         (small, "certificate: keys of this type need at least 2048 bits"),
         (pem::encode("CERTIFICATE", &[&der[..], &der].concat()), "certificate: "),
         (pem::encode("CERTIFICATE", &der[..der.len() - 1]), "certificate: "),
-        (request, "must be a CERTIFICATE"),
+        (request, "must be of type CERTIFICATE"),
         (String::new(), "certificate: "),
         ("garbage".to_owned(), "certificate: "),
         (pem::encode("CERTIFICATE", &[]), "certificate: "),

@@ -181,7 +181,7 @@ async fn lists_of_a_request_have_limits_of_their_own() {
         (below, json!({ "csr": csr, "ext_key_usage_oids": numbers(101) }), "ext_key_usage_oids: at most 100 entries"),
         ("sign-verbatim", json!({ "csr": csr, "ext_key_usage": hosts(101) }), "ext_key_usage: at most 100 entries"),
         ("sign-verbatim", json!({ "csr": csr, "user_ids": hosts(1001) }), "at most 1000"),
-        ("issuer/root/resign-crls", json!({ "crl_number": 1, "crls": crls }), "crls: at most 100 lists"),
+        ("issuer/root/resign-crls", json!({ "crl_number": 1, "crls": crls }), "crls: at most 100 CRLs"),
         (list, json!({ "crl_number": 1, "extensions": listed["extensions"] }), "extensions: at most 100 extensions"),
         (list, json!({ "crl_number": 1, "revoked_certs": [listed] }), "revoked_certs[0]: at most 100 extensions"),
         ("config/external-policy", json!({ "trusted_ca": blocks }), "trusted_ca: more than 100 PEM blocks"),

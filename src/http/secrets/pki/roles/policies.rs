@@ -60,7 +60,7 @@ fn from_item(text: &str) -> Result<Vec<PolicyInformation>> {
     let objects = match fields::parse_embedded_json(text, MAX_POLICY_VALUES) {
         Some(Value::Array(items)) => items,
         Some(object @ Value::Object(_)) => vec![object],
-        _ => return Err(field_error(&format!("JSON text must be valid, with at most {MAX_POLICY_VALUES} values"))),
+        _ => return Err(field_error(&format!("not valid JSON, or more than {MAX_POLICY_VALUES} values"))),
     };
     objects.into_iter().map(from_json).collect()
 }

@@ -198,7 +198,9 @@ async fn test_signature_uses_the_issuer_key_after_an_alias_move() {
     tested(&app, "cloudakms/web", json!({})).await;
     state.lock().unwrap().keys.remove(0);
     assert_eq!(issue(&app).await.status, 502);
-    test(&app, "cloudakms/web", json!({})).await.assert_error_begins(400, "configuration: the key that a mount uses");
+    test(&app, "cloudakms/web", json!({}))
+        .await
+        .assert_error_begins(400, "configuration: the key that mounts still use");
     app.stop().await;
 }
 
