@@ -6,6 +6,8 @@ mod deb;
 mod machine;
 mod units;
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use serde_json::json;
 
 use crate::notify::Heard;
@@ -35,7 +37,8 @@ const EXPOSURE: &str = "20";
 fn start(machine: &Machine) -> Served {
     let unit = machine.read(UNIT);
     let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
-    let name = format!("signet-package-{}", std::process::id());
+    static STARTED: AtomicU32 = AtomicU32::new(0);
+    let name = format!("signet-package-{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
     let heard = Heard::at_abstract(&name);
     let variable = format!("NOTIFY_SOCKET=@{name}");
     let words: Vec<&str> =

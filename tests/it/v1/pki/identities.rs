@@ -124,12 +124,12 @@ async fn uri_template_uses_the_alias_name_of_the_caller() {
 #[actix_web::test]
 async fn role_with_unknown_template_variable_is_rejected() {
     let bed = Bed::start().await;
-    for (field, list, entry) in [
-        ("allowed_domains_template", "allowed_domains", "{{identity.entity.nme}}.x.com"),
-        ("allowed_domains_template", "allowed_domains", "{{identity.entity.name"),
-        ("allowed_uri_sans_template", "allowed_uri_sans", "spiffe://{{x}}/y"),
+    for (field, list, entry, rule) in [
+        ("allowed_domains_template", "allowed_domains", "{{identity.entity.nme}}.x.com", "unknown template"),
+        ("allowed_domains_template", "allowed_domains", "{{identity.entity.name", "\"{{\" has no closing"),
+        ("allowed_uri_sans_template", "allowed_uri_sans", "spiffe://{{x}}/y", "unknown template"),
     ] {
-        bed.pki.refused("roles/s", json!({ field: true, list: entry }), &format!("{list}: a template ")).await;
+        bed.pki.refused("roles/s", json!({ field: true, list: entry }), &format!("{list}: {rule}")).await;
         // Without the template flag it is plain text.
         bed.pki.post("roles/s", json!({ field: false, list: entry })).await;
     }
