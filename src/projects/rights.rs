@@ -60,13 +60,13 @@ impl BitOr for ProjectRights {
     type Output = Self;
 
     fn bitor(self, other: Self) -> Self {
-        self.and(other)
+        self.union(other)
     }
 }
 
 impl BitOrAssign for ProjectRights {
     fn bitor_assign(&mut self, other: Self) {
-        *self = self.and(other);
+        *self = self.union(other);
     }
 }
 

@@ -147,7 +147,7 @@ async fn list_of_all_teams(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<(
     const EXPIRY_STATUS_FILTER: &str = "filter[expiry_status]";
     let member = member::find_by_organization_name(tx, &call.caller, call.param("organization_name")).await?;
     let list_request = ListRequest::read(call, &["q", EXPIRY_STATUS_FILTER])?;
-    let mut wanted = TeamTokenFilter { q: call.query.text("q").map(str::to_owned), ends: Vec::new() };
+    let mut wanted = TeamTokenFilter { q: call.query.text("q").map(str::to_owned), expiries: Vec::new() };
     for word in call.query.list(EXPIRY_STATUS_FILTER, 5)? {
         let unknown = || {
             let words = "active, expiring_in_7_days, expiring_in_30_days, expired, no_expiration";
