@@ -7,7 +7,6 @@
 pub mod access;
 pub mod address;
 pub mod body;
-mod buckets;
 pub mod budget;
 pub mod encoding;
 pub mod entity_tag;

@@ -168,6 +168,7 @@ pub mod outbound;
 pub mod pki;
 pub mod projects;
 pub mod random;
+pub mod rationing;
 pub mod secret;
 pub mod server;
 pub mod sql;

@@ -3,7 +3,7 @@
 //! A quota applies to one role of a mount, one path, one mount or everything (`rule`); a request counts against the
 //! most specific one only. A quota names its mount by accessor, so it follows the mount when that moves. All quotas are
 //! one document, compiled into one published snapshot ([`Quotas`]). Each node counts separately. Parts: `limiter` (the
-//! token buckets), `rule` (configuration), `view` (the snapshot).
+//! limit of one quota), `rule` (configuration), `view` (the snapshot).
 //!
 //! Requests are counted before the token is read. The projects API has a limit of its own.
 
@@ -128,11 +128,11 @@ impl Auth {
         self.quotas_change(|stored, _| change(&mut stored.config)).await
     }
 
-    /// Removes quotas of deleted mounts, and idle buckets.
+    /// Removes quotas of deleted mounts, and full buckets.
     pub(super) async fn sweep_quotas(&self) -> Result<()> {
         let quotas = self.quotas.load_full();
         let table = self.mounts();
-        quotas.drop_idle_buckets(self.clock.now());
+        quotas.remove_full_buckets(self.clock.now());
         if quotas.stored.rate_limits.values().all(|rule| mount_exists(rule, &table)) {
             return Ok(());
         }
