@@ -209,25 +209,10 @@ impl<T> FairQueue<T> {
         dropped
     }
 
-    /// Ensures that one more job of a caller may wait. At most [`MAX_WAITING_PER_CALLER`] jobs of a caller wait, and
-    /// `max` of all callers. In a full queue, jobs of disconnected callers (`is_abandoned`) are removed first. If the
-    /// queue is still full, the newest job of the caller with the most waiting jobs is removed, provided that caller has
-    /// at least two jobs more than this one.
-    ///
-    /// # Errors
-    /// [`QueueFull`] when no job may be removed.
-    pub fn admit(
-        &mut self,
-        caller_id: CallerId,
-        max: usize,
-        is_abandoned: impl Fn(&T) -> bool,
-    ) -> std::result::Result<DisplacedJobs<T>, QueueFull> {
-        let (displaced, has_room) = self.make_room(caller_id, max, MAX_WAITING_PER_CALLER, is_abandoned);
-        if has_room { Ok(displaced) } else { Err(QueueFull) }
-    }
-
-    /// Appends a job to the queue of its caller if [`FairQueue::admit`] would, but with another limit per caller.
-    /// Otherwise, the job itself is the refused one.
+    /// Appends a job to the queue of its caller. At most `max_per_caller` jobs of a caller wait, and `max` of all
+    /// callers. In a full queue, jobs of disconnected callers (`is_abandoned`) are removed first. If the queue is still
+    /// full, the newest job of the caller with the most waiting jobs is refused, provided that caller has at least two
+    /// jobs more than this one. Otherwise, the job itself is refused.
     pub fn push_bounded(
         &mut self,
         caller_id: CallerId,
@@ -236,34 +221,20 @@ impl<T> FairQueue<T> {
         max_per_caller: usize,
         is_abandoned: impl Fn(&T) -> bool,
     ) -> DisplacedJobs<T> {
-        let (mut displaced, has_room) = self.make_room(caller_id, max, max_per_caller, is_abandoned);
-        if has_room {
-            self.push(caller_id, job);
-        } else {
+        let is_full = |queue: &Self| queue.waiting_of(caller_id) >= max_per_caller || queue.waiting() >= max;
+        let mut displaced = DisplacedJobs { abandoned: Vec::new(), refused: None };
+        if is_full(self) {
+            displaced.abandoned = self.remove_unless(|job| !is_abandoned(job));
+        }
+        if is_full(self) && self.waiting_of(caller_id) < max_per_caller {
+            displaced.refused = self.remove_excess_job(caller_id);
+        }
+        if is_full(self) {
             displaced.refused = Some(job);
+        } else {
+            self.push(caller_id, job);
         }
         displaced
-    }
-
-    /// Removes the jobs that one more job of a caller displaces. Returns `false` if there is still no capacity for that
-    /// job.
-    fn make_room(
-        &mut self,
-        caller_id: CallerId,
-        max: usize,
-        max_per_caller: usize,
-        is_abandoned: impl Fn(&T) -> bool,
-    ) -> (DisplacedJobs<T>, bool) {
-        let is_full = |queue: &Self| queue.waiting_of(caller_id) >= max_per_caller || queue.waiting() >= max;
-        if !is_full(self) {
-            return (DisplacedJobs { abandoned: Vec::new(), refused: None }, true);
-        }
-        let abandoned = self.remove_unless(|job| !is_abandoned(job));
-        let mut refused = None;
-        if is_full(self) && self.waiting_of(caller_id) < max_per_caller {
-            refused = self.remove_excess_job(caller_id);
-        }
-        (DisplacedJobs { abandoned, refused }, !is_full(self))
     }
 
     /// `true` if [`FairQueue::push_bounded`] would accept a job, apart from the limit per caller.
@@ -346,17 +317,13 @@ impl<T> FairQueue<T> {
     }
 }
 
-/// Jobs that [`FairQueue::admit`] and [`FairQueue::push_bounded`] removed from a full queue or did not accept.
+/// Jobs that [`FairQueue::push_bounded`] removed from a full queue or did not accept.
 pub struct DisplacedJobs<T> {
     /// Jobs of disconnected callers. Drop them outside of locks: a job may own large data.
     pub abandoned: Vec<T>,
     /// A job to be refused: the newest one of the longest queue, or the new job itself.
     pub refused: Option<T>,
 }
-
-/// Error for a full queue.
-#[derive(Debug)]
-pub struct QueueFull;
 
 /// A fair semaphore: permits are granted in the order of [`FairQueue`]. Clones share it.
 #[derive(Clone)]
@@ -400,20 +367,25 @@ impl FairSemaphore {
     /// `Busy` when too many requests of the caller wait.
     pub async fn acquire_bounded(&self, busy_text: &'static str) -> Result<Permit> {
         let caller = QueueCaller::current();
-        if caller.is_bounded() {
-            let admitted = self.lock_queue().admit(caller.caller_id, usize::MAX, oneshot::Sender::is_closed);
-            admitted.map_err(|QueueFull| Error::new(Kind::Busy, busy_text))?;
-        }
-        Ok(self.acquire(caller.caller_id).await)
+        let max_waiting = if caller.is_bounded() { MAX_WAITING_PER_CALLER } else { usize::MAX };
+        let permit = self.wait(caller.caller_id, max_waiting).await;
+        permit.ok_or_else(|| Error::new(Kind::Busy, busy_text))
     }
 
     /// Waits for a permit.
     pub async fn acquire(&self, caller_id: CallerId) -> Permit {
+        // Never refused without a limit.
+        self.wait(caller_id, usize::MAX).await.unwrap_or(Permit { caller_id, semaphore: None })
+    }
+
+    /// Waits for a permit; `None` if `max_waiting` requests of the caller wait already.
+    async fn wait(&self, caller_id: CallerId, max_waiting: usize) -> Option<Permit> {
         let (sender, receiver) = oneshot::channel();
-        self.lock_queue().push(caller_id, sender);
+        let is_abandoned = oneshot::Sender::is_closed;
+        // A refused sender is dropped here, so that its receiver fails.
+        drop(self.lock_queue().push_bounded(caller_id, sender, usize::MAX, max_waiting, is_abandoned));
         self.grant_permits();
-        // A sender is dropped only after a permit was granted, so the channel does not fail.
-        receiver.await.unwrap_or(Permit { caller_id, semaphore: None })
+        receiver.await.ok()
     }
 
     /// Grants the free permits. The permit of a disconnected caller goes to the next one.

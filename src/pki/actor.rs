@@ -27,7 +27,7 @@ use self::change::{ChangeOutcome, run_change};
 use crate::clock::Clock;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result, Warnings};
-use crate::fair_queue::{CallerId, FairQueue, QueueCaller, QueueFull};
+use crate::fair_queue::{CallerId, FairQueue, MAX_WAITING_PER_CALLER, QueueCaller};
 use crate::keys::pool::CallerGuard;
 use crate::pki::crl::{self, CrlBuildRequest, CrlBuilder, CrlMetricsByMount, MountCrlMetrics, MountCrls};
 use crate::pki::engine_deps::EngineDeps;
@@ -269,15 +269,13 @@ struct ControlActor {
 
 impl ControlActor {
     fn queue_change(&mut self, caller: CallerId, change: MountChange, ctx: &mut Context<Self>) {
-        let refuse = |change: MountChange| {
+        let is_abandoned = |change: &MountChange| change.reply.is_closed();
+        let displaced =
+            self.changes.push_bounded(caller, change, MAX_QUEUED_CHANGES, MAX_WAITING_PER_CALLER, is_abandoned);
+        if let Some(refused) = displaced.refused {
             let busy = Error::new(Kind::Busy, "too many changes of this mount are queued; retry shortly");
-            drop(change.reply.send(Err(busy)));
-        };
-        match self.changes.admit(caller, MAX_QUEUED_CHANGES, |change| change.reply.is_closed()) {
-            Ok(displaced) => displaced.refused.map_or((), refuse),
-            Err(QueueFull) => return refuse(change),
+            let _ = refused.reply.send(Err(busy));
         }
-        self.changes.push(caller, change);
         self.next_change(ctx);
     }
 
