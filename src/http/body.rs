@@ -1,6 +1,6 @@
 //! Reads request bodies within limits on size, time and total memory.
 //!
-//! A body above 16 KiB counts against a budget of the process until its request ends ([`budget`](super::budget)): 503
+//! A body above 16 KiB counts against a budget of the process until its request ends ([`SenderBudget`]): 503
 //! when the budget is used up, 429 when the sender is at its limit. A rejected body is read and discarded up to a limit
 //! of bytes and time, so that the client sees the response and no connection reset. Unauthorized requests and open
 //! routes get less time. A client that sent `Expect: 100-continue` is not asked to send a body that would be discarded.
@@ -16,9 +16,9 @@ use actix_web::{FromRequest as _, HttpMessage as _, HttpRequest, dev};
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _};
 
-use super::budget::{Exhausted, SenderBudget, SenderReservation};
-use super::sender::Sender;
+use super::sender::{Sender, SenderBudget, SenderReservation};
 use crate::error::{Error, Kind, Result};
+use crate::rationing::Exhausted;
 
 /// Bytes of a rejected body that are read and discarded.
 const MAX_DISCARDED_BYTES: usize = 64 << 20;

@@ -8,7 +8,7 @@ use super::sender::Sender;
 use crate::error::Kind;
 use crate::projects::caller::ProjectsCaller;
 use crate::projects::rejection::ApiRejection;
-use crate::rationing::token_buckets::{BucketRule, TokenBuckets, Withdrawal};
+use crate::rationing::{BucketRule, TokenBuckets, Withdrawal};
 
 /// The rate limits. A bucket holds the requests of one second.
 pub struct ProjectsRateLimits {

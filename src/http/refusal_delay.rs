@@ -8,10 +8,9 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use crate::budget::{Budget, Reservation};
 use crate::error::Kind;
-use crate::fair_queue::{CallerId, QueueCaller};
 use crate::random;
+use crate::rationing::{Budget, CallerId, QueueCaller, Reservation};
 
 /// Shortest delay before a 503. All delays are short in comparison with the one second of `Retry-After`.
 const MIN_BUSY_DELAY: Duration = Duration::from_millis(10);

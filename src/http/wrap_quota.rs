@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::sender::Sender;
 use crate::error::{Error, Kind, Result};
-use crate::rationing::token_buckets::{BucketRule, TokenBuckets};
+use crate::rationing::{BucketRule, TokenBuckets};
 
 /// Bucket size in bytes.
 const WRAP_QUOTA_BYTES: u64 = 256 << 20;

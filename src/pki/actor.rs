@@ -27,7 +27,6 @@ use self::change::{ChangeOutcome, run_change};
 use crate::clock::Clock;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result, Warnings};
-use crate::fair_queue::{CallerId, FairQueue, MAX_WAITING_PER_CALLER, QueueCaller};
 use crate::keys::pool::CallerGuard;
 use crate::pki::crl::{self, CrlBuildRequest, CrlBuilder, CrlMetricsByMount, MountCrlMetrics, MountCrls};
 use crate::pki::engine_deps::EngineDeps;
@@ -38,6 +37,7 @@ use crate::pki::issue::request::IssueContext;
 use crate::pki::issue::stages::IssuanceStages;
 use crate::pki::mount::view::MountView;
 use crate::pki::store::{PkiStore, PkiWrite};
+use crate::rationing::{CallerId, FairQueue, MAX_WAITING_PER_CALLER, QueueCaller};
 use crate::telemetry::{self, MountMeter};
 
 /// Interval at which the control actor checks for revocations of other nodes and for CRLs that expire soon.

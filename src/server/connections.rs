@@ -5,7 +5,7 @@
 //! immediately. A connection that waits for a request body counts as waiting; those of identified callers close last.
 //! Busy connections never close; if all are busy, the new one is rejected. The fewer slots are free, the shorter a
 //! connection may stay idle ([`idle_timeout`]). The lock is taken on accept, on close and once a second, never by
-//! requests.
+//! requests. No primitive of [`rationing`](crate::rationing) makes room by closing what holds a slot.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

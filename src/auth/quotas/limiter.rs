@@ -3,7 +3,7 @@
 use super::rule::RateLimit;
 use crate::caller_network::CallerNetwork;
 use crate::clock::Time;
-use crate::rationing::token_buckets::{BucketRule, LEVEL_TOLERANCE, TokenBuckets, Withdrawal};
+use crate::rationing::{BucketRule, LEVEL_TOLERANCE, TokenBuckets, Withdrawal};
 
 /// Result of counting one request.
 #[derive(Clone, Copy, Debug, PartialEq)]

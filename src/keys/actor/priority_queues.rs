@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::backend::{BackendRequest, BackendResponse};
 use crate::error::Result;
-use crate::fair_queue::{CallerId, DisplacedJobs, FairQueue, QueueCaller};
+use crate::rationing::{CallerId, DisplacedJobs, FairQueue, QueueCaller};
 
 /// While several queues have jobs: calls of the first queue before one call of another queue.
 const FIRST_QUEUE_CALLS_PER_OTHER: usize = 3;
