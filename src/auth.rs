@@ -41,7 +41,7 @@ use crate::clock::{Clock, Time};
 use crate::derived_values::DerivedValues;
 use crate::documents::TOO_MANY_CHANGES;
 use crate::error::{Error, Kind, Result};
-use crate::fair_queue::{FairSemaphore, Permit, QueueCaller, cpu};
+use crate::rationing::{FairSemaphore, Permit, QueueCaller, cpu};
 use crate::templates::TemplateValues;
 use cache::TokenCache;
 use cors::Cors;

@@ -7,8 +7,6 @@
 pub mod access;
 pub mod address;
 pub mod body;
-mod buckets;
-pub mod budget;
 pub mod encoding;
 pub mod entity_tag;
 pub mod exposition;
@@ -37,7 +35,7 @@ use actix_web::web::{self, ServiceConfig};
 use actix_web::{FromRequest, Handler, HttpRequest, HttpResponse, Resource};
 
 use crate::error::{Error, Kind};
-use crate::fair_queue::cpu;
+use crate::rationing::cpu;
 use crate::telemetry::{self, RouteMeter};
 use request_id::RequestId;
 use secrets::EntryPoint;

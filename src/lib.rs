@@ -5,7 +5,7 @@
 //! and the projects API (`/api/v2`) with organizations, teams, projects and workspaces. HTTP handlers send requests to
 //! actors, and actors own state. Short CPU work runs on the HTTP worker that received the request, because a message to
 //! another thread costs as much as a signature. Longer CPU work and TLS handshakes run in one fair queue
-//! ([`fair_queue::cpu`]).
+//! ([`rationing::cpu`]).
 //!
 //! # Modules
 //!
@@ -27,9 +27,9 @@
 //! telemetry       the metric catalogue, the exporter, the logs
 //! sql             sessions of a relational store, for domains that write their own SQL
 //! outbound        outgoing HTTP calls, within an egress policy
-//! fair_queue      fair queues, and the queue for CPU work
+//! rationing       limits on shared resources with a limit per caller, and the queue for CPU work
 //! jose            signed JSON objects (JWS) and public keys as JSON (JWK)
-//! shared by all   budget caller_network clock derived_values documents error fields files random secret templates tls
+//! shared by all   caller_network clock derived_values documents error fields files random secret templates tls
 //!                 users
 //! ```
 //!
@@ -148,7 +148,6 @@
 
 pub mod audit;
 pub mod auth;
-pub mod budget;
 pub mod caller_network;
 pub mod cli;
 pub mod clock;
@@ -156,7 +155,6 @@ pub mod config;
 pub mod derived_values;
 pub mod documents;
 pub mod error;
-pub mod fair_queue;
 pub mod fields;
 pub mod files;
 pub mod http;
@@ -169,6 +167,7 @@ pub mod outbound;
 pub mod pki;
 pub mod projects;
 pub mod random;
+pub mod rationing;
 pub mod secret;
 pub mod server;
 pub mod sql;

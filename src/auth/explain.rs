@@ -9,7 +9,7 @@ use super::token::{TokenRecord, hash_of, is_batch};
 use super::{Auth, Caller, TokenState, none_if_forbidden};
 use crate::clock::Time;
 use crate::error::Result;
-use crate::fair_queue::cpu;
+use crate::rationing::cpu;
 use crate::templates::TemplateValues;
 
 /// Policies, each with its name.

@@ -20,8 +20,8 @@ use super::{Auth, ROOT_POLICY, UnionCompiler};
 use crate::clock::{Clock, Time, format_rfc3339, parse_rfc3339};
 use crate::documents::{Document, DocumentKey, DocumentWrite, SYSTEM_MOUNT, retry_on_conflict};
 use crate::error::{Error, Kind, Result, Warnings};
-use crate::fair_queue::{self, cpu};
 use crate::fields::{Fields, has_invisible};
+use crate::rationing::{QueueCaller, cpu};
 use crate::templates::TemplateValues;
 
 const POLICY_DOCUMENT_KIND: &str = "policy";
@@ -206,7 +206,7 @@ pub(super) async fn load(store: &dyn AuthStore, before: Option<Arc<Policies>>) -
         let by_name = documents.into_iter().map(|document| read_entry(document, known)).collect::<Result<_>>()?;
         Ok(Policies::new(before.as_ref().map_or(0, |before| before.generation + 1), by_name))
     };
-    cpu::run_as(fair_queue::QueueCaller::server("policies"), read).await?
+    cpu::run_as(QueueCaller::server("policies"), read).await?
 }
 
 fn read_entry<'k>(

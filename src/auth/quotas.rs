@@ -3,7 +3,7 @@
 //! A quota applies to one role of a mount, one path, one mount, or all requests (`rule`). A request counts only against
 //! the most specific quota that applies. A quota refers to its mount by accessor, so it still applies after the mount
 //! is moved. All quotas are one stored document, compiled into one published snapshot ([`Quotas`]). Each node counts
-//! separately. `limiter` has the token buckets, `rule` the configuration, `view` the snapshot.
+//! separately. `limiter` has the limit of one quota, `rule` the configuration, `view` the snapshot.
 //!
 //! Requests are counted before the token is read. The projects API has a separate limit.
 
@@ -130,11 +130,11 @@ impl Auth {
         self.quotas_change(|stored, _| change(&mut stored.config)).await
     }
 
-    /// Deletes the quotas of deleted mounts, and drops idle token buckets.
+    /// Removes quotas of deleted mounts, and full buckets.
     pub(super) async fn sweep_quotas(&self) -> Result<()> {
         let quotas = self.quotas.load_full();
         let table = self.mounts();
-        quotas.drop_idle_buckets(self.clock.now());
+        quotas.remove_full_buckets(self.clock.now());
         if quotas.stored.rate_limits.values().all(|rule| mount_exists(rule, &table)) {
             return Ok(());
         }

@@ -1,10 +1,10 @@
 //! Reads request bodies within limits on size, time and total memory.
 //!
-//! A body above 16 KiB counts against a memory budget of the process until its request ends
-//! ([`budget`](super::budget)). The request gets 503 when the budget is used up, and 429 when the sender is at its
-//! limit. A rejected body is read and discarded up to a limit of bytes and time, so that the client sees the response
-//! and no connection reset. Bodies of unauthorized requests, and of routes that need no permission, must arrive in less
-//! time. A client that sent `Expect: 100-continue` is not asked to send a body that would be discarded.
+//! A body above 16 KiB counts against a memory budget of the process until its request ends ([`SenderBudget`]). The
+//! request gets 503 when the budget is used up, and 429 when the sender is at its limit. A rejected body is read and
+//! discarded up to a limit of bytes and time, so that the client sees the response and no connection reset. Bodies of
+//! unauthorized requests, and of routes that need no permission, must arrive in less time. A client that sent
+//! `Expect: 100-continue` is not asked to send a body that would be discarded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,9 +17,9 @@ use actix_web::{FromRequest as _, HttpMessage as _, HttpRequest, dev};
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _};
 
-use super::budget::{Exhausted, SenderBudget, SenderReservation};
-use super::sender::Sender;
+use super::sender::{Sender, SenderBudget, SenderReservation};
 use crate::error::{Error, Kind, Result};
+use crate::rationing::Exhausted;
 
 /// Maximum number of bytes of a rejected body that are read and discarded.
 const MAX_DISCARDED_BYTES: usize = 64 << 20;

@@ -16,7 +16,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures_util::stream::{self, Stream};
 
-use crate::fair_queue::cpu;
+use crate::rationing::cpu;
 
 /// Error text for an encoded request body.
 pub const ENCODED_BODY_ERROR: &str = "Content-Encoding: not supported for request bodies; send the body unencoded";

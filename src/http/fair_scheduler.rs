@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 
 use super::body;
 use super::sender::Sender;
-use crate::fair_queue::CurrentCaller;
+use crate::rationing::CurrentCaller;
 use crate::telemetry::TraceContext;
 
 /// Time slice of a sender in one pass, long enough to sign about a dozen certificates.

@@ -44,10 +44,10 @@ use super::response_budget;
 use super::sender::{Sender, SenderCache};
 use super::state::WorkerState;
 use crate::error::{Error, Kind};
-use crate::fair_queue::{self, caller_id, cpu};
 use crate::projects::caller::ProjectsCaller;
 use crate::projects::rejection::{ApiRejection, Fault, WorkError, WorkResult};
 use crate::projects::{SessionAccess, Tx};
+use crate::rationing::{QueueCaller, caller_id, cpu};
 use crate::secret::Secret;
 use crate::telemetry::{self, RouteMeter};
 use audit::ProjectsRequestAudit;
@@ -155,7 +155,7 @@ async fn run_pipeline(
         let answer = answer?;
         state.response_budget.check(|| sender.clone())?;
         cpu_account.wait_for_slice().await;
-        let mut written = run_guarded(deadline, render_response(answer, fair_queue::QueueCaller::current())).await?;
+        let mut written = run_guarded(deadline, render_response(answer, QueueCaller::current())).await?;
         written.reservation = state.response_budget.reserve(written.byte_len(), reads, || sender)?;
         return Ok(written);
     }
@@ -204,7 +204,7 @@ async fn run_pipeline(
     }
     cpu_account.wait_for_slice().await;
     // A write is committed by now, so its rendering must not be refused.
-    let queued = if reads { fair_queue::QueueCaller::current() } else { fair_queue::QueueCaller::current().must_run() };
+    let queued = if reads { QueueCaller::current() } else { QueueCaller::current().must_run() };
     let mut written = run_guarded(deadline, render_response(answer, queued)).await?;
     written.reservation = state.response_budget.reserve(written.byte_len(), reads, || sender)?;
     Ok(written)
@@ -216,11 +216,8 @@ const MAX_CLEANUP_WAIT: Duration = Duration::from_secs(1);
 /// Maximum number of rows that are rendered on the worker; longer responses are rendered in the CPU queue.
 const MAX_ROWS_ON_WORKER: usize = 500;
 
-/// Renders the response body. A body of many rows is rendered in the CPU queue.
-async fn render_response(
-    answer: HandlerResult,
-    queued: fair_queue::QueueCaller,
-) -> Result<RenderedResponse, ApiRejection> {
+/// Renders the response body, a long one in the CPU queue.
+async fn render_response(answer: HandlerResult, queued: QueueCaller) -> Result<RenderedResponse, ApiRejection> {
     match answer.row_count() > MAX_ROWS_ON_WORKER {
         true => Ok(cpu::run_as(queued, move || RenderedResponse::of(answer.render())).await?),
         false => Ok(RenderedResponse::of(answer.render())),

@@ -1,10 +1,11 @@
 //! Limits on long lists, which are sent while their pages are read from the store.
 //!
-//! A list of more than one page takes one of [`MAX_LONG_LISTS`] slots, of which a token may hold
-//! [`MAX_LONG_LISTS_PER_TOKEN`] and a sender [`MAX_LONG_LISTS_PER_SENDER`]. Without a free slot the request is refused
-//! before a status is sent. Only one list reads at a time, in fair order of the senders, so that other store
-//! connections stay free. The first page of a list with details needs a permit too, because its rows are in memory
-//! until the response is made. After [`MAX_LIST_AGE`] a list may not read any more, and its slot is freed.
+//! A list of more than one page takes one of [`MAX_LONG_LISTS`] slots. A token may have [`MAX_LONG_LISTS_PER_TOKEN`] of
+//! them, a sender [`MAX_LONG_LISTS_PER_SENDER`]. A list without a slot is refused before a status is sent. Only one
+//! list reads at a time, in fair order of the senders, so that other store connections stay free. The first page of a
+//! detailed list needs a permit too, because its rows are in memory until the response is made. After [`MAX_LIST_AGE`]
+//! a list may not read any more, and its slot is free. Slots are no [`Budget`](crate::rationing::Budget), because each
+//! counts for a token and a sender, and ends with its time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::sender::Sender;
 use crate::auth::store::TokenHash;
 use crate::error::{Error, Kind, Result};
-use crate::fair_queue::{self, FairSemaphore, caller_id};
+use crate::rationing::{CallerId, FairSemaphore, Permit, caller_id};
 
 /// Maximum number of concurrent long lists.
 pub const MAX_LONG_LISTS: usize = 64;
@@ -93,7 +94,7 @@ impl LongLists {
     ///
     /// # Errors
     /// `Busy` when too many lists of the caller wait.
-    pub async fn wait_for_first_page(&self) -> Result<fair_queue::Permit> {
+    pub async fn wait_for_first_page(&self) -> Result<Permit> {
         self.0
             .first_page_queue
             .acquire_bounded("list: too many queued lists of this caller; retry, or request a page (limit)")
@@ -116,7 +117,7 @@ pub struct ListSlot {
     lists: LongLists,
     id: u64,
     end: Instant,
-    caller_id: fair_queue::CallerId,
+    caller_id: CallerId,
 }
 
 impl ListSlot {
@@ -124,7 +125,7 @@ impl ListSlot {
     ///
     /// # Errors
     /// `Busy` when the list has run for longer than [`MAX_LIST_AGE`].
-    pub async fn wait_for_read_permit(&self) -> Result<fair_queue::Permit> {
+    pub async fn wait_for_read_permit(&self) -> Result<Permit> {
         let late = || Error::new(Kind::Busy, "list: not complete after one hour; request pages (after, limit)");
         if self.end <= Instant::now() {
             return Err(late());

@@ -4,16 +4,16 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
-use super::buckets::SenderBuckets;
 use super::sender::Sender;
 use crate::error::Kind;
 use crate::projects::caller::ProjectsCaller;
 use crate::projects::rejection::ApiRejection;
+use crate::rationing::{BucketRule, TokenBuckets, Withdrawal};
 
 /// The rate limits of the projects API. A full bucket holds one second's requests.
 pub struct ProjectsRateLimits {
     per_second: u32,
-    buckets: SenderBuckets,
+    buckets: TokenBuckets<Sender, Instant>,
 }
 
 /// The remaining rate of a subject, for the response headers.
@@ -30,7 +30,8 @@ pub struct RemainingRate {
 impl ProjectsRateLimits {
     /// Creates rate limits of `per_second` requests per subject; 0 disables them.
     pub fn new(per_second: u32) -> Self {
-        Self { per_second, buckets: SenderBuckets::new(per_second.into(), per_second.into()) }
+        let rule = BucketRule { capacity: per_second.into(), per_second: per_second.into(), block_seconds: 0.0 };
+        Self { per_second, buckets: TokenBuckets::new(rule) }
     }
 
     /// Returns the header values for a request that is not counted; `None` if rate limits are disabled.
@@ -64,10 +65,10 @@ impl ProjectsRateLimits {
             return Ok(None);
         }
         let limit = f64::from(self.per_second);
-        let (granted, left) = self.buckets.withdraw(sender, 1.0, 1.0, now);
-        let reset = if left >= 1.0 { 0.0 } else { (1.0 - left) / limit };
-        // The level is at most the limit, so it fits into `u32`.
-        let left = RemainingRate { limit: self.per_second, remaining: left as u32, reset };
+        let Withdrawal { granted, level, .. } = self.buckets.take(sender, 1.0, now);
+        let reset = if level >= 1.0 { 0.0 } else { (1.0 - level) / limit };
+        // The level is at most the limit, so it fits.
+        let left = RemainingRate { limit: self.per_second, remaining: level as u32, reset };
         if granted {
             return Ok(Some(left));
         }

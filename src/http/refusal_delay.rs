@@ -5,13 +5,12 @@
 //! clients do not retry simultaneously. Each pending refusal of a caller lengthens the caller's next delay, which
 //! limits the refusals per second and caller.
 
-use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use crate::error::Kind;
-use crate::fair_queue::{CallerId, QueueCaller};
 use crate::random;
+use crate::rationing::{Budget, CallerId, QueueCaller, Reservation};
 
 /// Shortest delay before a 503. It is short compared with the one second that `Retry-After` asks for.
 const MIN_BUSY_DELAY: Duration = Duration::from_millis(10);
@@ -22,38 +21,10 @@ const BUSY_DELAY_STEP: Duration = Duration::from_micros(80);
 /// second.
 const DELAY_PER_PENDING_REFUSAL: Duration = Duration::from_micros(500);
 /// Maximum number of pending refusals that lengthen a delay.
-const MAX_COUNTED_REFUSALS: u32 = 1_000;
+const MAX_COUNTED_REFUSALS: usize = 1_000;
 
-/// Number of pending refusals per caller. A caller without pending refusals has no entry.
-static PENDING_REFUSALS: LazyLock<Mutex<HashMap<CallerId, u32>>> = LazyLock::new(Mutex::default);
-
-struct PendingRefusal(CallerId);
-
-impl PendingRefusal {
-    /// Counts a pending refusal until it is dropped, and returns the number of the caller's other pending refusals.
-    fn of(caller: CallerId) -> (Self, u32) {
-        let mut waiting = pending_refusals();
-        let count = waiting.entry(caller).or_default();
-        *count += 1;
-        (Self(caller), *count - 1)
-    }
-}
-
-impl Drop for PendingRefusal {
-    fn drop(&mut self) {
-        let mut waiting = pending_refusals();
-        if let Some(count) = waiting.get_mut(&self.0) {
-            *count -= 1;
-            if *count == 0 {
-                waiting.remove(&self.0);
-            }
-        }
-    }
-}
-
-fn pending_refusals() -> MutexGuard<'static, HashMap<CallerId, u32>> {
-    PENDING_REFUSALS.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// The pending refusals, one unit each. This budget only counts: its capacity is never reached.
+static PENDING_REFUSALS: LazyLock<Budget<CallerId>> = LazyLock::new(|| Budget::new(usize::MAX));
 
 /// Waits for the delay of a refusal of this kind to the [current caller](QueueCaller::current).
 pub(super) async fn wait(refusal: Kind) {
@@ -65,15 +36,17 @@ pub(super) async fn wait(refusal: Kind) {
         Kind::Quota => Duration::ZERO,
         _ => return,
     };
-    let (_waiting, others) = PendingRefusal::of(QueueCaller::current().caller_id());
+    let caller = QueueCaller::current().caller_id();
+    let others = PENDING_REFUSALS.reserved_by(&caller);
+    let _pending = Reservation::reserve_unchecked(&PENDING_REFUSALS, caller, 1);
     let pause = least + delay_for_pending(others);
     if !pause.is_zero() {
         tokio::time::sleep(pause).await;
     }
 }
 
-fn delay_for_pending(others: u32) -> Duration {
-    DELAY_PER_PENDING_REFUSAL * others.min(MAX_COUNTED_REFUSALS)
+fn delay_for_pending(others: usize) -> Duration {
+    DELAY_PER_PENDING_REFUSAL * others.min(MAX_COUNTED_REFUSALS) as u32
 }
 
 #[cfg(test)]
@@ -84,7 +57,7 @@ mod tests {
 
     #[test]
     fn refusal_delay_grows_with_waiting_refusals_below_a_second() {
-        let longest = MIN_BUSY_DELAY + BUSY_DELAY_STEP * u32::from(u8::MAX) + delay_for_pending(u32::MAX);
+        let longest = MIN_BUSY_DELAY + BUSY_DELAY_STEP * u32::from(u8::MAX) + delay_for_pending(usize::MAX);
         assert!(delay_for_pending(0).is_zero() && delay_for_pending(900) >= Duration::from_millis(400));
         assert!(longest < Duration::from_secs(1), "{longest:?}");
     }
@@ -92,13 +65,13 @@ mod tests {
     #[actix_web::test]
     async fn refusal_delay_counts_only_waiting_refusals_of_the_caller() {
         let [one, other] = [QueueCaller::with_token("one"), QueueCaller::with_token("other")];
-        let counted = |caller: QueueCaller| pending_refusals().get(&caller.caller_id()).copied();
+        let counted = |caller: QueueCaller| PENDING_REFUSALS.reserved_by(&caller.caller_id());
         let mut pause = Box::pin(one.scope(wait(Kind::Busy)));
         assert!(futures_util::poll!(&mut pause).is_pending());
-        assert_eq!((counted(one), counted(other)), (Some(1), None));
+        assert_eq!((counted(one), counted(other)), (1, 0));
         let at_once = Box::pin(other.scope(wait(Kind::Quota))).now_or_never();
         assert!(at_once.is_some(), "another caller's refusals make no pause");
         drop(pause);
-        assert_eq!((counted(one), counted(other)), (None, None), "a refusal whose client has left counts no more");
+        assert_eq!((counted(one), counted(other)), (0, 0), "a refusal whose client has left counts no more");
     }
 }

@@ -1,7 +1,7 @@
 //! Memory limits for responses that wait for their clients, and fair sending of long responses.
 //!
-//! A response above 8 KiB counts against a memory budget of the process until its last byte is sent
-//! ([`budget`](super::budget)). A sender at its limit gets 429 before the request is handled; a read gets 503 when the
+//! A response above 8 KiB counts against a budget of the process until its last byte is sent
+//! ([`SenderBudget`]). A sender at its limit gets 429 before the request is handled; a read gets 503 when the
 //! budget is used up. The response to a change is never discarded, because the caller may have no other way to get it.
 //! Bodies that are generated or shared while they are sent do not count. Long responses are sent in pieces, scheduled
 //! with all other work of the worker ([`fair_scheduler`](super::fair_scheduler)).
@@ -15,10 +15,10 @@ use actix_web::HttpResponse;
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use bytes::Bytes;
 
-use super::budget::{Exhausted, SenderBudget, SenderReservation};
 use super::fair_scheduler::{COST_PER_BYTE, CpuAccount, SliceWait};
-use super::sender::Sender;
+use super::sender::{Sender, SenderBudget, SenderReservation};
 use crate::error::{Error, Kind, Result};
+use crate::rationing::Exhausted;
 
 /// Largest response, in bytes, that does not count against the memory budget.
 const UNCOUNTED_RESPONSE_BYTES: usize = 8 << 10;

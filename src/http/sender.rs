@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::auth;
 use crate::caller_network::CallerNetwork;
-use crate::fair_queue;
 use crate::projects::caller::{self, TokenSubject};
+use crate::rationing::{Budget, QueueCaller, Reservation};
 use crate::secret::Secret;
 
 /// A sender. All tokens of an entity, a user, a team or an organization are one sender. A token that was created without
@@ -42,11 +42,11 @@ impl Sender {
         }
     }
 
-    /// Returns the queue caller under which the sender's jobs wait in fair queues.
-    pub fn queue_caller(&self) -> fair_queue::QueueCaller {
+    /// Returns the caller whose queues the sender's jobs join.
+    pub fn queue_caller(&self) -> QueueCaller {
         match self {
-            Self::Network(_) => fair_queue::QueueCaller::without_token(self),
-            _ => fair_queue::QueueCaller::with_token(self),
+            Self::Network(_) => QueueCaller::without_token(self),
+            _ => QueueCaller::with_token(self),
         }
     }
 
@@ -61,7 +61,12 @@ impl Sender {
     }
 }
 
-/// Maximum number of tokens in a [`SenderCache`].
+/// A budget with a limit per sender.
+pub type SenderBudget = Budget<Sender>;
+/// A reservation in a [`SenderBudget`].
+pub type SenderReservation = Reservation<Sender>;
+
+/// Maximum number of cached tokens.
 const MAX_CACHED_TOKENS: usize = 50_000;
 
 /// A cache of the senders of projects API tokens. Only the store can validate a token, and access to the store is

@@ -7,12 +7,11 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::budget::SenderBudget;
 use super::fair_scheduler::FairScheduler;
 use super::long_lists::LongLists;
 use super::rate::ProjectsRateLimits;
 use super::response_budget::ResponseBudget;
-use super::sender::SenderCache;
+use super::sender::{SenderBudget, SenderCache};
 use super::settings::HttpSettings;
 use super::store_probe::StoreProbe;
 use super::wrap_quota::WrapQuota;

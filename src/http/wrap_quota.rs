@@ -6,9 +6,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::buckets::SenderBuckets;
 use super::sender::Sender;
 use crate::error::{Error, Kind, Result};
+use crate::rationing::{BucketRule, TokenBuckets};
 
 /// Bucket size of each sender, in bytes.
 const WRAP_QUOTA_BYTES: u64 = 256 << 20;
@@ -16,15 +16,15 @@ const WRAP_QUOTA_BYTES: u64 = 256 << 20;
 const WRAP_QUOTA_REFILL_TIME: Duration = Duration::from_secs(3600);
 /// Estimated size of a wrapped response in the store beyond its body, in bytes.
 const WRAP_OVERHEAD_BYTES: u64 = 512;
-/// The token buckets of this node, one per sender.
-pub struct WrapQuota(SenderBuckets);
+
+/// The buckets of this node, one per sender.
+pub struct WrapQuota(TokenBuckets<Sender, Instant>);
 
 impl Default for WrapQuota {
     fn default() -> Self {
-        Self(SenderBuckets::new(
-            WRAP_QUOTA_BYTES as f64,
-            WRAP_QUOTA_BYTES as f64 / WRAP_QUOTA_REFILL_TIME.as_secs_f64(),
-        ))
+        let capacity = WRAP_QUOTA_BYTES as f64;
+        let per_second = capacity / WRAP_QUOTA_REFILL_TIME.as_secs_f64();
+        Self(TokenBuckets::new(BucketRule { capacity, per_second, block_seconds: 0.0 }))
     }
 }
 
@@ -43,7 +43,7 @@ impl WrapQuota {
     }
 
     fn check_at(&self, sender: &Sender, now: Instant) -> Result<()> {
-        if self.0.remaining(sender, now) > 0.0 {
+        if self.0.level(sender, now) > 0.0 {
             return Ok(());
         }
         let text = format!(
@@ -54,7 +54,7 @@ impl WrapQuota {
     }
 
     fn charge_at(&self, sender: Sender, bytes: u64, now: Instant) {
-        self.0.withdraw(sender, (bytes + WRAP_OVERHEAD_BYTES) as f64, f64::NEG_INFINITY, now);
+        self.0.overdraw(sender, (bytes + WRAP_OVERHEAD_BYTES) as f64, now);
     }
 }
 

@@ -21,8 +21,8 @@ use self::stock::RsaKeyStock;
 pub use self::stock::StockSizes;
 use super::local::{KeySpec, PrivateKey};
 use crate::error::{Error, Result};
-use crate::fair_queue::cpu::lower_priority;
-use crate::fair_queue::{CallerId, DisplacedJobs, FairQueue, QueueCaller};
+use crate::rationing::cpu::lower_priority;
+use crate::rationing::{CallerId, DisplacedJobs, FairQueue, QueueCaller};
 use crate::telemetry;
 use crate::telemetry::{outage, traffic};
 

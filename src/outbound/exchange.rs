@@ -14,7 +14,7 @@ use serde_json::Value;
 use zeroize::Zeroizing;
 
 use crate::error::{Error, Kind, Result};
-use crate::fair_queue::QueueCaller;
+use crate::rationing::QueueCaller;
 use crate::secret::Secret;
 
 /// Maximum size of a response, in bytes.

@@ -28,7 +28,6 @@ use self::change::{ChangeOutcome, run_change};
 use crate::clock::Clock;
 use crate::documents::MountId;
 use crate::error::{Error, Kind, Result, Warnings};
-use crate::fair_queue::{CallerId, FairQueue, QueueCaller, QueueFull};
 use crate::keys::pool::CallerGuard;
 use crate::pki::crl::{self, CrlBuildRequest, CrlBuilder, CrlMetricsByMount, MountCrlMetrics, MountCrls};
 use crate::pki::engine_deps::EngineDeps;
@@ -39,6 +38,7 @@ use crate::pki::issue::request::IssueContext;
 use crate::pki::issue::stages::IssuanceStages;
 use crate::pki::mount::view::MountView;
 use crate::pki::store::{PkiStore, PkiWrite};
+use crate::rationing::{CallerId, FairQueue, MAX_WAITING_PER_CALLER, QueueCaller};
 use crate::telemetry::{self, MountMeter};
 
 /// Interval at which the control actor checks for revocations of other nodes and for CRLs that expire soon.
@@ -273,16 +273,14 @@ struct ControlActor {
 
 impl ControlActor {
     fn queue_change(&mut self, caller: CallerId, change: MountChange, ctx: &mut Context<Self>) {
-        let refuse = |change: MountChange| {
+        let is_abandoned = |change: &MountChange| change.reply.is_closed();
+        let displaced =
+            self.changes.push_bounded(caller, change, MAX_QUEUED_CHANGES, MAX_WAITING_PER_CALLER, is_abandoned);
+        if let Some(refused) = displaced.refused {
             let busy = Error::new(Kind::Busy, "too many changes of this mount are queued; retry shortly");
-            drop(change.reply.send(Err(busy)));
-        };
-        match self.changes.admit(caller, MAX_QUEUED_CHANGES, |change| change.reply.is_closed()) {
-            Ok(displaced) => displaced.refused.map_or((), refuse),
-            Err(QueueFull) => return refuse(change),
+            let _ = refused.reply.send(Err(busy));
         }
-        self.changes.push(caller, change);
-        self.start_next_change(ctx);
+        self.next_change(ctx);
     }
 
     /// Reads the stored state before the next change, because another node changed it. `reply` receives the result once

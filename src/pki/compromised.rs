@@ -22,7 +22,7 @@ use crate::documents::{
     retry_on_conflict,
 };
 use crate::error::{Error, Kind, Result};
-use crate::fair_queue::{QueueCaller, cpu};
+use crate::rationing::{QueueCaller, cpu};
 use crate::x509::certificate::Certificate;
 use crate::x509::public_key::PublicKey;
 use crate::x509::serial::Serial;

@@ -1,7 +1,7 @@
 //! Admission of requests to the store: limits of concurrent requests, and the task that runs their work.
 //!
 //! A caller that already has a request at the store gets at most a quarter of the permits that are left
-//! ([`crate::budget`]), so a busy caller is rejected before other callers are.
+//! ([`crate::rationing::Budget`]), so a busy caller is rejected before other callers are.
 //!
 //! Work runs on the HTTP worker that received the request. The embedded store runs it on other threads because its
 //! connections block. A read ends with its request: when the client disconnects, the read leaves the queue or its
@@ -12,9 +12,8 @@ use std::sync::Arc;
 use futures_util::future::LocalBoxFuture;
 
 use super::store::{CallerId, ProjectStore, SessionAccess};
-use crate::budget::{Budget, Exhausted, Reservation};
 use crate::error::{Error, Kind, Result};
-use crate::fair_queue::QueueCaller;
+use crate::rationing::{Budget, Exhausted, QueueCaller, Reservation};
 use crate::telemetry;
 
 /// Maximum number of concurrent requests at the store, including waiting ones.

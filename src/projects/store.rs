@@ -5,7 +5,7 @@ use futures_util::future::LocalBoxFuture;
 use crate::clock::Time;
 use crate::error::Result;
 /// The caller on whose behalf a session runs. A store with limited concurrency queues sessions fairly by caller.
-pub use crate::fair_queue::CallerId;
+pub use crate::rationing::CallerId;
 use crate::sql::{SqlError, SqlWork};
 
 /// The caller id of the server itself.

@@ -2,12 +2,12 @@
 //!
 //! Without a free file descriptor the process cannot accept connections, read its store or open a database session. So
 //! a reserve of descriptors is kept, and connections get the rest ([`compute_main_caps`]). Each connection may always
-//! run one request; further concurrent requests on an HTTP/2 connection take permits from [`RequestPermits`].
+//! run one request; further concurrent requests on an HTTP/2 connection need a permit each.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::sync::Semaphore;
 
 use super::ConnectionLimits;
 
@@ -40,35 +40,16 @@ impl ConnectionCaps {
     pub(super) fn overshoot(self) -> usize {
         (self.total / 16).max(16)
     }
+
+    /// Creates permits for concurrent requests beyond the first of each connection: as many as there may be
+    /// connections, and at least [`MIN_EXTRA_REQUESTS`].
+    pub(super) fn request_permits(self) -> Arc<Semaphore> {
+        Arc::new(Semaphore::new(self.total.max(MIN_EXTRA_REQUESTS)))
+    }
 }
 
 /// Least number of permits for concurrent requests beyond the first of each connection.
 const MIN_EXTRA_REQUESTS: usize = 1000;
-
-/// Permits for concurrent requests beyond the first of each connection. Clones share the permits.
-#[derive(Clone)]
-pub(super) struct RequestPermits(Arc<AtomicUsize>);
-
-impl RequestPermits {
-    /// Creates as many permits as the listener may have connections, and at least [`MIN_EXTRA_REQUESTS`].
-    pub(super) fn new(caps: ConnectionCaps) -> Self {
-        Self(Arc::new(AtomicUsize::new(caps.total.max(MIN_EXTRA_REQUESTS))))
-    }
-
-    pub(super) fn try_acquire(&self) -> Option<RequestPermit> {
-        let acquired = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-        acquired.is_ok().then(|| RequestPermit(self.clone()))
-    }
-}
-
-/// The permit of a request, returned when it is dropped.
-pub(super) struct RequestPermit(RequestPermits);
-
-impl Drop for RequestPermit {
-    fn drop(&mut self) {
-        self.0.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
 
 /// Raises the soft limit of open files to the hard limit, and returns the limit in effect.
 pub(super) fn raise_file_limit() -> usize {
@@ -160,12 +141,12 @@ mod tests {
     #[test]
     fn extra_requests_are_limited_to_the_connection_cap() {
         for (total, max) in [(16, MIN_EXTRA_REQUESTS), (2000, 2000)] {
-            let permits = RequestPermits::new(ConnectionCaps { total, per_address: 1 });
-            let mut taken: Vec<_> = std::iter::from_fn(|| permits.try_acquire()).collect();
+            let permits = ConnectionCaps { total, per_address: 1 }.request_permits();
+            let mut taken: Vec<_> = std::iter::from_fn(|| permits.try_acquire().ok()).collect();
             assert_eq!(taken.len(), max);
             taken.pop();
             let _again = permits.try_acquire().unwrap();
-            assert!(permits.try_acquire().is_none());
+            assert!(permits.try_acquire().is_err());
         }
     }
 

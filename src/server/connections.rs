@@ -5,7 +5,7 @@
 //! immediately. A connection that waits for a request body counts as waiting; those of identified callers close last.
 //! Busy connections never close; if all are busy, the new one is rejected. The fewer slots are free, the shorter a
 //! connection may stay idle ([`idle_timeout`]). The lock is taken on accept, on close and once a second, never by
-//! requests.
+//! requests. No primitive of [`rationing`](crate::rationing) makes room by closing what holds a slot.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,8 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use tokio::sync::Semaphore;
 
-use super::capacity::{ConnectionCaps, RequestPermits};
+use super::capacity::ConnectionCaps;
 use super::connection::{Connection, ConnectionPhase, STUCK_TIMEOUT_MILLIS, elapsed_millis};
 use crate::caller_network::CallerNetwork;
 use crate::telemetry::{
@@ -47,7 +48,7 @@ pub(super) struct Connections {
     listener: &'static str,
     caps: ConnectionCaps,
     exempt_networks: Vec<IpNet>,
-    request_permits: RequestPermits,
+    request_permits: Arc<Semaphore>,
     began: Instant,
     table: Mutex<ConnectionTable>,
 }
@@ -89,7 +90,7 @@ impl Connections {
     pub(super) fn new(listener: &'static str, caps: ConnectionCaps, exempt_networks: Vec<IpNet>) -> Arc<Self> {
         metrics::gauge!(CONNECTIONS_LIMIT, "listener" => listener).set(caps.total as f64);
         metrics::gauge!(CONNECTIONS_OPEN, "listener" => listener).set(0.0);
-        let request_permits = RequestPermits::new(caps);
+        let request_permits = caps.request_permits();
         let began = Instant::now();
         Arc::new(Self { listener, caps, exempt_networks, request_permits, began, table: Mutex::default() })
     }
@@ -340,8 +341,8 @@ impl ConnectionSlot {
     }
 
     /// Permits for concurrent requests beyond the first of a connection.
-    pub(super) fn request_permits(&self) -> RequestPermits {
-        self.connections.request_permits.clone()
+    pub(super) fn request_permits(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.connections.request_permits)
     }
 
     /// `true` if the socket may close before the client does: the slot is needed, or no response

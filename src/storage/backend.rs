@@ -12,8 +12,8 @@ use crate::auth::store::{AuthOutcome, AuthWrite};
 use crate::clock::Time;
 use crate::documents::{DocumentWrite, MountId};
 use crate::error::{Error, Result};
-use crate::fair_queue::CallerId;
 use crate::pki::store::{PkiOutcome, PkiWrite};
+use crate::rationing::CallerId;
 use crate::sql::SqlWork;
 use crate::storage::checkpoint_lock::CheckpointLock;
 

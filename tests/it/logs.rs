@@ -194,7 +194,7 @@ const ONCE: [(&str, usize); 16] = [
     ("server/tls.rs", 1),
     ("storage/embedded/checkpoint.rs", 1),
     ("storage/embedded/copy.rs", 1),
-    ("fair_queue/cpu.rs", 2),
+    ("rationing/cpu.rs", 2),
 ];
 
 #[test]

@@ -13,8 +13,8 @@ use crate::auth::store::{AuthStore, AuthWrite};
 use crate::auth::token::TokenTerms;
 use crate::documents::{MountId, TOO_MANY_CHANGES, retry_on_conflict, unreadable_document};
 use crate::error::{Error, Kind, Result};
-use crate::fair_queue::{self, FairSemaphore};
 use crate::fields::Fields;
+use crate::rationing::{FairSemaphore, QueueCaller};
 
 /// An open mount of the authentication method `M`.
 pub(crate) struct MethodMount<M: AuthMethod> {
@@ -139,7 +139,7 @@ impl<M: AuthMethod> MethodMount<M> {
     }
 
     pub(super) async fn reload(&self) -> Result<()> {
-        let _one_writer = self.write_lock.acquire(fair_queue::QueueCaller::SERVER.caller_id()).await;
+        let _one_writer = self.write_lock.acquire(QueueCaller::SERVER.caller_id()).await;
         self.reload_locked().await
     }
 }

@@ -104,9 +104,9 @@ impl Quotas {
         Some(quota.limiter.take_request(request.address.map(CallerNetwork::of), now))
     }
 
-    /// Drops the idle token buckets of all quotas, so that an unused quota uses no memory.
-    pub(super) fn drop_idle_buckets(&self, now: Time) {
-        self.by_name.values().for_each(|quota| quota.limiter.drop_idle_buckets(now));
+    /// Removes full buckets, so that an unused quota holds no memory.
+    pub(super) fn remove_full_buckets(&self, now: Time) {
+        self.by_name.values().for_each(|quota| quota.limiter.remove_full_buckets(now));
     }
 
     fn find(&self, request: &QuotaRequest<'_>) -> Option<&ActiveQuota> {

@@ -14,10 +14,10 @@ use serde_json::{Map, Value, json};
 
 use super::reply::RenderedResult;
 use crate::error::Kind;
-use crate::http::budget::SenderReservation;
 use crate::http::entity_tag::EntityTags;
 use crate::http::rate::RemainingRate;
 use crate::http::request_id::RequestId;
+use crate::http::sender::SenderReservation;
 use crate::projects::rejection::{ApiRejection, Fault, FaultSource};
 
 /// The API version that responses report; known clients require at least 2.5.

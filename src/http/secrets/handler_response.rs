@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::auth::token::TokenResponse;
 use crate::auth::wrapping::{WrapInfo, WrappedResponse};
 use crate::error::Warnings;
-use crate::http::budget::SenderReservation;
+use crate::http::sender::SenderReservation;
 use crate::secret::PartlySecret;
 
 /// Seconds for which clients may cache certificates and lists. The time is short, because they may change at any time

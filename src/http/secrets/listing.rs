@@ -19,7 +19,7 @@ use self::permission::ReadPermission;
 use super::handler_response::{HandlerResponse, ResponseBody};
 use super::route::Call;
 use crate::error::{Error, Result};
-use crate::fair_queue::cpu;
+use crate::rationing::cpu;
 use crate::secret::PartlySecret;
 
 /// Page size of lists of names, in rows.

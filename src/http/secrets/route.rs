@@ -15,8 +15,8 @@ use crate::auth::mounts::Mount;
 pub use crate::auth::policy::Operation;
 use crate::error::{Error, Result};
 use crate::fields::{Fields, MAX_TEXT_BYTES};
-use crate::http::budget::SenderReservation;
 use crate::http::request_id::RequestId;
+use crate::http::sender::SenderReservation;
 use crate::http::state::WorkerState;
 use crate::telemetry::Exposition;
 

@@ -24,9 +24,9 @@ use super::route::{Call, Route, concat_fields, routes};
 use crate::auth::mounts::Mount;
 use crate::clock::format_rfc3339;
 use crate::error::{Error, Result};
-use crate::fair_queue::{QueueCaller, cpu};
 use crate::fields::Resource as _;
 use crate::http::gauges;
+use crate::rationing::{QueueCaller, cpu};
 use crate::telemetry::{self, Exposition};
 
 const HEALTH_FIELDS: &[&str] = &[

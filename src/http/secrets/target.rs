@@ -20,10 +20,10 @@ use crate::auth::policy::{Decision, NameSegments, RequestParameters, RequestPath
 use crate::error::{Error, Kind, Result};
 use crate::fields::{Fields, MAX_TEXT_BYTES};
 use crate::http::body::{self, BodyBudget};
-use crate::http::budget::SenderReservation;
 use crate::http::encoding;
 use crate::http::fair_scheduler::CpuAccount;
 use crate::http::sender::Sender;
+use crate::http::sender::SenderReservation;
 use crate::http::settings::HttpSettings;
 use crate::http::state::WorkerState;
 use crate::telemetry::RouteMeter;

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::backend::{BackendRequest, BackendResponse};
 use crate::error::Result;
-use crate::fair_queue::{CallerId, DisplacedJobs, FairQueue, QueueCaller};
+use crate::rationing::{CallerId, DisplacedJobs, FairQueue, QueueCaller};
 
 /// Number of jobs that are taken from the first queue before one job of another queue, while both have jobs.
 const FIRST_QUEUE_CALLS_PER_OTHER: usize = 3;

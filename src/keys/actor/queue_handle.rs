@@ -9,8 +9,8 @@ use super::backend::{BackendRequest, BackendResponse};
 use super::priority_queues::{JobPriority, SigningJob};
 use super::sign_queue::{SignQueue, stopped_error};
 use crate::error::{Error, Result};
-use crate::fair_queue::QueueCaller;
 use crate::keys::signer::KeyIdentity;
+use crate::rationing::QueueCaller;
 
 /// A handle to the job queue of one key; clones share it.
 #[derive(Clone)]

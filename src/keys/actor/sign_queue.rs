@@ -15,7 +15,7 @@ use super::backend::KeyBackend;
 use super::key_metrics::{KeyMetrics, SignQueueCounts};
 use super::priority_queues::{JobPriority, PriorityQueues, SigningJob};
 use crate::error::{Error, Kind, Result};
-use crate::fair_queue::{CallerId, DisplacedJobs, QueueCaller};
+use crate::rationing::{CallerId, DisplacedJobs, QueueCaller};
 
 /// Longest wait of an idle thread for a job. After this time, the thread lets its session release resources.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(250);

@@ -16,11 +16,11 @@ use futures_util::future::{BoxFuture, Shared, WeakShared};
 
 use super::pinned_keys::PinnedKeys;
 use crate::error::{Error, Kind, Result};
-use crate::fair_queue::QueueCaller;
 use crate::keys::actor::{AsyncBackend, BackendRequest, BackendResponse};
 use crate::keys::signer::{KeyIdentity, SigningInput, SigningInputKind};
 use crate::keys::store::PendingKeys;
 use crate::keys::test_sign::TestSign;
+use crate::rationing::QueueCaller;
 use crate::x509::algorithm::{KeyKind, SignatureAlgorithm};
 
 /// Size of the random message of a test signature, in bytes.

@@ -17,9 +17,9 @@ use tokio::sync::oneshot;
 use crate::clock::Clock;
 use crate::documents::{DocumentKey, DocumentWrite, SYSTEM_MOUNT};
 use crate::error::{Error, Kind, Result};
-use crate::fair_queue::QueueCaller;
 use crate::keys::actor::SignerLimits;
 use crate::keys::store::KeyStore;
+use crate::rationing::QueueCaller;
 
 /// Document kind. The document name is the first byte of the SHA-256 of the location, in hexadecimal.
 const DOCUMENT_KIND: &str = "managed-key-turn";

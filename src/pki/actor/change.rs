@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::{ChangePlan, PlannedChange, panic_error};
 use crate::documents::{MAX_CHANGE_ATTEMPTS, backoff, contention_error};
 use crate::error::{Error, Kind, Result};
-use crate::fair_queue::{QueueCaller, cpu};
 use crate::pki::mount::view::MountView;
 use crate::pki::store::{PkiOutcome, PkiStore};
+use crate::rationing::{QueueCaller, cpu};
 
 pub(super) enum ChangeOutcome {
     /// The change is stored. `view` is to be published, and `rebuild_crls` says if CRLs must be rebuilt.

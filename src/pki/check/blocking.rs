@@ -9,8 +9,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::error::{Error, Result};
-use crate::fair_queue::cpu;
 use crate::keys::signing::SignatureFuture;
+use crate::rationing::cpu;
 
 /// A signature to wait for, and the channel for its result.
 type PendingSignature = (SignatureFuture, oneshot::Sender<Result<Vec<u8>>>);

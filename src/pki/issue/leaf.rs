@@ -11,7 +11,6 @@ use super::release::{CertificateDraft, IssuanceRecord, PreparedCertificate, Subj
 use super::request::{IssueRequester, LeafRequest, RequestedSubjectKey};
 use super::signer::{find_role, usable_key};
 use crate::error::{Error, Kind, Result, Warnings};
-use crate::fair_queue::cpu;
 use crate::keys::local::KeySpec;
 use crate::pki::check::names::{self, CollectedNames, CsrNames, ValidatedNames, subject_alt_names};
 use crate::pki::check::request::{RequestedKey, RequestedValidity};
@@ -21,6 +20,7 @@ use crate::pki::mount::profile::EncodedRole;
 use crate::pki::mount::role::{CompiledRole, Role, RoleKeys};
 use crate::pki::mount::signer::{IssuerSigner, requested_algorithm};
 use crate::pki::values::subject_bounds;
+use crate::rationing::cpu;
 use crate::x509::algorithm::KeyKind;
 use crate::x509::extension;
 use crate::x509::name::{self, Attribute, rdn};

@@ -15,7 +15,6 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::clock::Time;
 use crate::error::{Error, Kind, Result, Warnings};
-use crate::fair_queue::{QueueCaller, cpu};
 use crate::pki::actor::PlannedChange;
 use crate::pki::compromised::NewCompromisedKey;
 use crate::pki::crl::{CrlBuildRequest, PublishedCrl};
@@ -24,6 +23,7 @@ use crate::pki::mount::issuer::{IssuerRecord, may_sign_crls};
 use crate::pki::mount::signer::IssuerSigner;
 use crate::pki::mount::view::MountView;
 use crate::pki::store::{KnownSerial, PkiOutcome, PkiWrite, RevocationReason, RevocationRow, is_compromise};
+use crate::rationing::{QueueCaller, cpu};
 use crate::x509::foreign_crl::{CERTIFICATE_HOLD, ForeignCrl, ForeignCrlEntry};
 use crate::x509::serial::Serial;
 use crate::x509::time::MAX_EPOCH_SECONDS;

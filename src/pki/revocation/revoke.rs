@@ -11,7 +11,6 @@ use super::crl_import::MAX_CLOCK_SKEW_SECONDS;
 use crate::clock::Time;
 use crate::documents::MountId;
 use crate::error::{Error, Result, Warnings};
-use crate::fair_queue::{QueueCaller, cpu};
 use crate::keys::local::PrivateKey;
 use crate::pki::actor::{PendingRevocation, PlannedChange};
 use crate::pki::compromised::NewCompromisedKey;
@@ -22,6 +21,7 @@ use crate::pki::store::{
     CertificateRow, PkiOutcome, PkiWrite, RevocationReason, RevocationRow, StoredCertificate, StoredRevocation,
     is_compromise,
 };
+use crate::rationing::{QueueCaller, cpu};
 use crate::telemetry;
 use crate::x509::certificate::Certificate;
 use crate::x509::serial::Serial;

@@ -3,7 +3,8 @@
 //! Each frame costs processing time and often a response. A well-behaved client sends such frames in proportion
 //! to its requests and to the data that it receives: window updates, resets, a ping now and then. So each frame
 //! costs tokens, except for request body data. Requests, sent bytes and time earn tokens. A client without tokens
-//! gets `ENHANCE_YOUR_CALM`.
+//! gets `ENHANCE_YOUR_CALM`. Unlike in [`TokenBuckets`](crate::rationing::TokenBuckets), work earns tokens as well, and
+//! each connection owns its tokens without a lock.
 
 use std::cell::Cell;
 

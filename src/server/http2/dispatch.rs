@@ -4,6 +4,7 @@
 
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use h2::server::{Connection as Http2, SendResponse};
 use h2::{Reason, RecvStream};
+use tokio::sync::Semaphore;
 use tokio::time::{Sleep, sleep};
 
 use super::allowance::TOKENS_PER_REQUEST;
@@ -18,7 +20,6 @@ use super::bounds::{GOAWAY_TIMEOUT, MAX_EXCESS_RESETS};
 use super::exchange::{ExchangeEnd, IncomingRequest};
 use super::time_slice::BYTES_PER_TIME_SLICE;
 use super::transport::{HandlerGuard, Http2Activity, ObservedTransport};
-use crate::server::capacity::RequestPermits;
 use crate::server::connection::ConnectionPhase;
 use crate::server::connections;
 
@@ -30,7 +31,7 @@ pub(super) struct Dispatch<F, R> {
     http2: Http2<ObservedTransport, Bytes>,
     begin: F,
     requests: FuturesUnordered<R>,
-    request_permits: RequestPermits,
+    request_permits: Arc<Semaphore>,
     activity: Rc<Http2Activity>,
     /// Requests that the client reset, minus completed ones.
     resets: usize,
@@ -49,7 +50,7 @@ where
     pub(super) fn new(
         http2: Http2<ObservedTransport, Bytes>,
         begin: F,
-        request_permits: RequestPermits,
+        request_permits: Arc<Semaphore>,
         activity: Rc<Http2Activity>,
     ) -> Self {
         let requests = FuturesUnordered::new();
@@ -113,7 +114,7 @@ where
     /// Begins a request, unless the connection is closing or no permit is free.
     fn accept(&mut self, request: http_types::Request<RecvStream>, mut respond: SendResponse<Bytes>) {
         let is_first = self.requests.is_empty();
-        let permit = if is_first { None } else { self.request_permits.try_acquire() };
+        let permit = if is_first { None } else { Arc::clone(&self.request_permits).try_acquire_owned().ok() };
         let has_capacity = is_first || permit.is_some();
         if !has_capacity {
             connections::count_refused("requests");

@@ -17,12 +17,12 @@ use futures_util::FutureExt as _;
 use futures_util::future::try_join;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::body::{self, UnreadBodyRest};
 use super::request;
 use super::response::{self, DateHeader};
 use super::transport::{HandlerGuard, Http2Activity};
-use crate::server::capacity::RequestPermit;
 use crate::server::expect::flag_reads;
 
 /// A request as it arrived, its guard for the phase of the connection, and its permit.
@@ -30,7 +30,7 @@ pub(super) struct IncomingRequest {
     pub(super) request: http_types::Request<RecvStream>,
     pub(super) respond: SendResponse<Bytes>,
     pub(super) handled: HandlerGuard,
-    pub(super) permit: Option<RequestPermit>,
+    pub(super) permit: Option<OwnedSemaphorePermit>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! TLS handshakes: fair by client network, and off the HTTP workers.
 //!
 //! A handshake costs the server a signature and a key agreement, 0.2 to 10 ms of CPU by the type of its key. A client
-//! can start many concurrently, so they run in the [CPU queue](crate::fair_queue::cpu), as jobs of the client's
+//! can start many concurrently, so they run in the [CPU queue](crate::rationing::cpu), as jobs of the client's
 //! network. The worker only waits for the client's messages.
 
 use std::io;
@@ -17,7 +17,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, LazyConfigAcceptor};
 
 use crate::caller_network::CallerNetwork;
-use crate::fair_queue::{QueueCaller, cpu};
+use crate::rationing::{QueueCaller, cpu};
 use crate::server::connection::HEAD_TIMEOUT;
 use crate::server::connections::{self, ConnectionSlot};
 use crate::server::mismatch;

@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use super::job::{CommitJob, count_failure};
 use super::status::CommitStatus;
 use crate::error::{Error, Result};
-use crate::fair_queue::FairQueue;
+use crate::rationing::FairQueue;
 use crate::storage::backend::{StoreBackend, WriteUnit};
 use crate::telemetry;
 

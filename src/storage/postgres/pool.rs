@@ -17,7 +17,7 @@ use super::connect;
 use super::query::PostgresClient;
 use super::url::PostgresUrl;
 use crate::error::{Error, Kind, Result};
-use crate::fair_queue::{CallerId, FairSemaphore, Permit};
+use crate::rationing::{CallerId, FairSemaphore, Permit};
 use crate::telemetry;
 
 const MAX_READ_CONNECTIONS: usize = 4;

@@ -15,8 +15,8 @@ use super::keys::KeySet;
 use super::source::{FetchedKeySet, KeySetSource};
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
-use crate::fair_queue::QueueCaller;
 use crate::outbound::{Outbound, RetryPolicy};
+use crate::rationing::QueueCaller;
 use crate::telemetry;
 
 /// Time for which fetched keys are used without asking the issuer again.

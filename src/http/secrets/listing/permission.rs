@@ -6,11 +6,11 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
 use crate::error::{Error, Kind, Result};
-use crate::fair_queue::Permit;
 use crate::http::long_lists::ListSlot;
 use crate::http::secrets::route::{Call, Operation, RouteAccess};
 use crate::http::secrets::with_canonical_path;
 use crate::http::sender::Sender;
+use crate::rationing::Permit;
 
 /// Checks if the caller may still list.
 type MayRead = Box<dyn Fn() -> BoxFuture<'static, Result<()>> + Send + Sync>;

@@ -8,13 +8,13 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
-use crate::fair_queue::cpu;
 use crate::fields::Fields;
 use crate::http::secrets::handler_response::HandlerResponse;
 use crate::http::secrets::pki::rendering::PASSWORD_FIELD;
 use crate::http::secrets::route::Call;
 use crate::pki::ca::import::{self, BundleImportOptions, InvalidCrlHandling, PrivateKeyAcceptance};
 use crate::pki::revocation::crl_import::{self, ImportedCrl};
+use crate::rationing::cpu;
 use crate::secret::Secret;
 use crate::x509::foreign_crl::ForeignCrl;
 use crate::x509::pem;

@@ -11,7 +11,6 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
-use crate::fair_queue::cpu;
 use crate::fields::Fields;
 use crate::http::secrets::dialect::Dialect;
 use crate::http::secrets::json_object::JsonObjectBuilder;
@@ -20,6 +19,7 @@ use crate::pki::ca::key::CaKeyInfo;
 use crate::pki::issue::issued::IssuedCertificate;
 use crate::pki::mount::issuer::Issuer;
 use crate::pki::mount::profile::{EncodedIssuerParts, certificate_pem};
+use crate::rationing::cpu;
 use crate::secret::{PartlySecret, Secret};
 use crate::x509::certificate::Certificate;
 use crate::x509::pem;

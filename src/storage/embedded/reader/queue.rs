@@ -14,7 +14,7 @@ use std::thread;
 use rusqlite::Connection;
 use tokio::sync::Notify;
 
-use crate::fair_queue::{CallerId, FairQueue};
+use crate::rationing::{CallerId, FairQueue};
 use crate::storage::embedded::session::SqliteReadConnection;
 
 /// Number of reading connections, each with a thread.

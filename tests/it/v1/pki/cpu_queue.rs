@@ -10,9 +10,9 @@ use base64::engine::general_purpose::STANDARD;
 use futures_util::FutureExt as _;
 use serde_json::json;
 use signet::error::Kind;
-use signet::fair_queue::{MAX_WAITING_PER_CALLER, QueueCaller, cpu};
 use signet::http::sender::Sender;
 use signet::projects::organization;
+use signet::rationing::{MAX_WAITING_PER_CALLER, QueueCaller, cpu};
 use signet::x509::ocsp::CertIdHash;
 
 use super::mount::{Leaf, Pki, parse};

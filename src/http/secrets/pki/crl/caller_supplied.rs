@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use crate::clock::{Time, parse_rfc3339};
 use crate::error::{Error, Result, Warnings};
-use crate::fair_queue::cpu;
 use crate::fields::Fields;
 use crate::http::secrets::handler_response::HandlerResponse;
 use crate::http::secrets::route::Call;
@@ -16,6 +15,7 @@ use crate::pki::revocation::caller_supplied_crl::{
     CallerSuppliedCrl, CallerSuppliedCrlSigner, CallerSuppliedCrlTerms, CallerSuppliedEntries, CallerSuppliedEntry,
     CallerSuppliedExtensions, CrlUnion, MAX_UNION_CRLS,
 };
+use crate::rationing::cpu;
 use crate::x509::crl::Crl;
 use crate::x509::extension::MAX_EXTENSIONS;
 use crate::x509::oid::parse_oid;

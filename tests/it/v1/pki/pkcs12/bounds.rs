@@ -3,7 +3,7 @@
 use std::thread::available_parallelism;
 
 use serde_json::json;
-use signet::fair_queue::MAX_WAITING_PER_CALLER;
+use signet::rationing::MAX_WAITING_PER_CALLER;
 use tokio::task::JoinSet;
 
 use super::{PASSWORD, exported, import_body};

@@ -12,7 +12,8 @@ use std::thread;
 
 use tokio::sync::oneshot;
 
-use super::{CallerClass, FairQueue, MAX_WAITING_PER_CALLER, QueueCaller};
+use super::caller::{CallerClass, QueueCaller};
+use super::fair_queue::{FairQueue, MAX_WAITING_PER_CALLER};
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
 

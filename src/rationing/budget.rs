@@ -56,6 +56,11 @@ impl<K: Clone + Eq + Hash> Budget<K> {
         self.lock().left
     }
 
+    /// Returns the units that a key has reserved.
+    pub fn reserved_by(&self, key: &K) -> usize {
+        self.lock().reserved_by(key)
+    }
+
     fn lock(&self) -> MutexGuard<'_, BudgetState<K>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
