@@ -280,7 +280,7 @@ impl ControlActor {
             let busy = Error::new(Kind::Busy, "too many changes of this mount are queued; retry shortly");
             let _ = refused.reply.send(Err(busy));
         }
-        self.next_change(ctx);
+        self.start_next_change(ctx);
     }
 
     /// Reads the stored state before the next change, because another node changed it. `reply` receives the result once
