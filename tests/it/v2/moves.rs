@@ -122,7 +122,7 @@ async fn move_right_on_both_projects_suffices(world: &World) {
     let two = world.project("P-two").await;
     let moved = world.workspace(&one, "w1").await;
     let mover = world.member("mona", NONE).await;
-    let may = ProjectRights::READ.and(ProjectRights::MOVE_WORKSPACE);
+    let may = ProjectRights::READ.union(ProjectRights::MOVE_WORKSPACE);
     world.grant(&mover.team, &two, may).await;
     assert_eq!(move_into(&mover.api, &two, &[&moved]).await.status, 403);
     world.grant(&mover.team, &one, may).await;

@@ -75,8 +75,8 @@ async fn project_list_shows_only_accessible_projects(world: &World) {
     let admin = member(world, "ada", &[(&one, ProjectRights::ALL), (&two, ProjectRights::ALL)]).await;
     assert_eq!(named(&admin.api, "filter[permissions][create-workspace]").await, ["P-2", "P-1"]);
     assert_eq!(named(&world.owner, "filter[permissions][update]&filter[permissions][create-workspace]").await.len(), 3);
-    let creates = ProjectRights::READ.and(ProjectRights::CREATE_WORKSPACE);
-    let mixed = member(world, "mix", &[(&one, creates), (&two, ProjectRights::READ.and(ProjectRights::UPDATE))]).await;
+    let creates = ProjectRights::READ.union(ProjectRights::CREATE_WORKSPACE);
+    let mixed = member(world, "mix", &[(&one, creates), (&two, ProjectRights::READ.union(ProjectRights::UPDATE))]).await;
     assert_eq!(named(&mixed.api, "filter[permissions][create-workspace]=").await, ["P-1"]);
     assert_eq!(named(&mixed.api, "filter[permissions][update]=true").await, ["P-2"]);
     let both = list(&mixed.api, "filter[permissions][update]&filter[permissions][create-workspace]").await;
@@ -232,7 +232,7 @@ async fn project_list_for_several_teams_and_many_grants(world: &World) {
 
     // As many grants as are checked one by one, and more.
     world.many_projects(0..20_010).await;
-    let updates = ProjectRights::READ.and(ProjectRights::UPDATE);
+    let updates = ProjectRights::READ.union(ProjectRights::UPDATE);
     for (person, rights) in [(&manager, ProjectRights::READ), (&all_seeing, updates), (&two_teams, updates)] {
         world.grant_many(&person.team, rights, "p.id % 2 = 0").await;
     }

@@ -133,7 +133,7 @@ async fn project_update_changes_only_given_attributes(world: &World) {
     let changer = world.member("ulf", NONE).await;
     world.grant(&reader.team, id, ProjectRights::READ).await;
     world.grant(&admin.team, id, ProjectRights::ALL).await;
-    world.grant(&changer.team, id, ProjectRights::READ.and(ProjectRights::UPDATE)).await;
+    world.grant(&changer.team, id, ProjectRights::READ.union(ProjectRights::UPDATE)).await;
     let outsider = world.outsider("xaver").await;
     for hidden in [&reader.api, &outsider.api] {
         hidden.send_text(reqwest::Method::PATCH, &path, "{".to_owned()).await.assert_status(404);

@@ -266,7 +266,7 @@ async fn callers(world: &World, scene: &Scene, needs: Needs) -> (Api, Option<Api
         On(right) => {
             let one = member(world, name("one"), NONE).await;
             let but = member(world, name("but"), NONE).await;
-            world.grant(&one.team, &scene.project, ProjectRights::READ.and(right)).await;
+            world.grant(&one.team, &scene.project, ProjectRights::READ.union(right)).await;
             if right != ProjectRights::READ {
                 let others = ProjectRights::from_bits(ProjectRights::ALL.bits() & !right.bits());
                 world.grant(&but.team, &scene.project, others).await;
