@@ -144,9 +144,9 @@ impl Nodes {
         }
     }
 
-    /// Ensures that this node's view is not older than [`MAX_STALENESS`] and its clock near the database's; reads the
-    /// change log if necessary. When a machine resumes from suspension, only its wall clock shows the elapsed time, so
-    /// the clock is checked too.
+    /// Ensures that this node's view is not older than [`MAX_STALENESS`], and that its clock is close to the database's.
+    /// Reads the change log if necessary. While a machine is suspended, its monotonic clock stops, so the measured age
+    /// of the view is too low; the check of the wall clock detects this.
     ///
     /// # Errors
     /// `Unavailable` when the log cannot be read, or the clocks differ too much.

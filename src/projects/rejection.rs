@@ -222,7 +222,7 @@ impl From<SqlError> for ApiRejection {
             SqlError::SerializationConflict => Self::new(Kind::Unavailable, "concurrent modification; retry shortly"),
             SqlError::Engine(error) => error.into(),
             SqlError::Rejected => {
-                Error::internal("projects: the work of a session was rejected without a reason").into()
+                Error::internal("defect: a projects transaction was rolled back without a recorded rejection").into()
             }
         }
     }

@@ -191,8 +191,8 @@ impl StoreKeys {
         if let Ok(root) = load_new_keys(&self.ring, &facts) {
             return Ok((facts, root));
         }
-        // The facts may have been read before a change of the seal whose new root key this node has loaded since. So
-        // they are read again.
+        // These facts may be outdated: if the seal was changed after the read, another task may already have loaded the
+        // new root key, which does not unwrap them. So read the facts again.
         let facts = self.reader.facts().await?;
         match load_new_keys(&self.ring, &facts) {
             Ok(root) => return Ok((facts, root)),

@@ -336,8 +336,11 @@ impl DataKeyRing {
     /// # Errors
     /// `Internal` when the value was altered, moved or truncated, or its data key is unknown.
     pub(crate) fn open(&self, context: &[u8], sealed: &[u8]) -> Result<Vec<u8>> {
-        self.try_open(context, sealed)
-            .ok_or_else(|| Error::internal("a sealed value cannot be decrypted: its row was altered, moved or damaged"))
+        self.try_open(context, sealed).ok_or_else(|| {
+            Error::internal(
+                "a sealed value cannot be decrypted: its row was altered, moved or damaged, or its data key is missing",
+            )
+        })
     }
 
     fn try_open(&self, context: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {

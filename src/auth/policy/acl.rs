@@ -5,7 +5,7 @@
 //! 1. the rule with exactly this path;
 //! 2. for a list, the rule for the path without the trailing `/`;
 //! 3. the best matching pattern (`patterns` has the order), then for a list the best one without the trailing `/`. The
-//! path with its `/` comes first, or listing `secret/private/` would bypass a deny on `secret/private/*`.
+//!    path with its `/` comes first, or listing `secret/private/` would bypass a deny on `secret/private/*`.
 
 use std::borrow::Cow;
 use std::collections::btree_map::Entry;

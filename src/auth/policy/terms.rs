@@ -10,7 +10,7 @@ use super::patterns::is_pattern;
 
 /// Maximum number of rules in all policies of a caller.
 pub const MAX_RULES_PER_CALLER: usize = 5_000;
-/// Maximum total number of path segments in those rules of a caller whose path is a pattern.
+/// Maximum number of path segments, summed over all rules of a caller whose paths are patterns.
 pub const MAX_PATTERN_SEGMENTS_PER_CALLER: usize = 20 * MAX_RULES_PER_CALLER;
 
 /// The terms of a rule, or the merged terms of all rules with one path.

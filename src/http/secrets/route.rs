@@ -147,10 +147,13 @@ pub(super) const MAX_UNAUTHENTICATED_BODY_BYTES: usize = 16 << 10;
 pub struct Route {
     /// The operation.
     pub operation: Operation,
-    /// The path below the mount, without a trailing `/`. `:serial` matches a segment of `(0x)?[0-9A-Fa-f:-]+`, and any
-    /// other `:name` a segment with the grammar of names. `*rest` matches one or more segments of any text; literal
-    /// segments may follow. `**tail`, only at the end and after literals, matches the whole rest as the client sent it,
-    /// including `/` and `%`, and is stored in [`Call::body`].
+    /// The path below the mount, without a trailing `/`. Placeholders:
+    ///
+    /// - `:serial`: one segment that matches `(0x)?[0-9A-Fa-f:-]+`.
+    /// - `:name` (any other word): one segment that is a name ([`is_name`](crate::fields::is_name)).
+    /// - `*rest`: one or more segments of any text. Literal segments may follow.
+    /// - `**tail`: the rest of the path as the client sent it, including `/` and `%`, stored in [`Call::body`]. It must
+    ///   be the last segment, and follows only literal segments.
     ///
     /// `:serial`, `:…_ref`, `:backend`, `:managed_key`, `:login_role` and `*name` (of a policy or an entity) have
     /// alternative [spellings](crate::auth::policy::Spelling). Authorization, handler and audit use the canonical one.

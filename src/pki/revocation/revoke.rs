@@ -180,15 +180,15 @@ pub async fn revoke(
     revoke_target(authority, target, why, pending).await
 }
 
-/// Like [`revoke`], for the holder of the private key. `proof` parses the submitted key, and runs only after the
+/// Like [`revoke`], for the holder of the private key. `parse_key` parses the submitted key, and runs only after the
 /// certificate was found.
 ///
 /// # Errors
-/// As [`revoke`]; those of `proof`; `Invalid` when the key belongs to another certificate. Errors never quote the key.
+/// As [`revoke`]; those of `parse_key`; `Invalid` when the key belongs to another certificate. Errors never quote the key.
 pub async fn revoke_with_key(
     authority: &Arc<Authority>,
     revocation: RevocationRequest,
-    proof: impl FnOnce() -> Result<PrivateKey> + Send + 'static,
+    parse_key: impl FnOnce() -> Result<PrivateKey> + Send + 'static,
     requester: &str,
 ) -> Result<RevocationOutcome> {
     let (target, why) = find_target(authority, revocation, requester).await?;
@@ -197,16 +197,16 @@ pub async fn revoke_with_key(
     }
     let der = target.der.clone();
     // The check of a large RSA key takes milliseconds.
-    cpu::run(move || prove_possession(&der, proof)).await??;
+    cpu::run(move || verify_possession(&der, parse_key)).await??;
     // A key that was sent in a request is compromised, regardless of the given reason.
     let why = RequestedReason { reason: Some(ReasonCode::KeyCompromise), ..why };
     revoke_target(authority, target, why, authority.announce_revocation()).await
 }
 
-fn prove_possession(der: &[u8], proof: impl FnOnce() -> Result<PrivateKey>) -> Result<()> {
+fn verify_possession(certificate_der: &[u8], parse_key: impl FnOnce() -> Result<PrivateKey>) -> Result<()> {
     let refuse = |why: &str| Err(Error::invalid(format!("private_key: {why}")));
-    let certificate = Certificate::parse(der).map_err(Error::internal)?;
-    let key = proof()?;
+    let certificate = Certificate::parse(certificate_der).map_err(Error::internal)?;
+    let key = parse_key()?;
     if key.kind().name() != certificate.key().kind().name() {
         return refuse("is of another type than the certificate's key");
     }

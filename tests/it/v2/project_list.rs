@@ -76,7 +76,8 @@ async fn project_list_shows_only_accessible_projects(world: &World) {
     assert_eq!(named(&admin.api, "filter[permissions][create-workspace]").await, ["P-2", "P-1"]);
     assert_eq!(named(&world.owner, "filter[permissions][update]&filter[permissions][create-workspace]").await.len(), 3);
     let creates = ProjectRights::READ.union(ProjectRights::CREATE_WORKSPACE);
-    let mixed = member(world, "mix", &[(&one, creates), (&two, ProjectRights::READ.union(ProjectRights::UPDATE))]).await;
+    let mixed =
+        member(world, "mix", &[(&one, creates), (&two, ProjectRights::READ.union(ProjectRights::UPDATE))]).await;
     assert_eq!(named(&mixed.api, "filter[permissions][create-workspace]=").await, ["P-1"]);
     assert_eq!(named(&mixed.api, "filter[permissions][update]=true").await, ["P-2"]);
     let both = list(&mixed.api, "filter[permissions][update]&filter[permissions][create-workspace]").await;

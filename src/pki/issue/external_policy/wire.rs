@@ -274,8 +274,8 @@ mod tests {
         ] {
             assert_eq!(parse_reply(body.clone()).unwrap_err().kind(), Kind::BadGateway, "{body}");
         }
-        let other = parse_reply(json!({ "request_uuid": "U", "error": "no" })).unwrap_err();
-        assert_eq!((other.kind(), other.text().contains("request_uuid")), (Kind::Invalid, true));
+        let uuid_mismatch = parse_reply(json!({ "request_uuid": "U", "error": "no" })).unwrap_err();
+        assert_eq!((uuid_mismatch.kind(), uuid_mismatch.text().contains("request_uuid")), (Kind::Invalid, true));
     }
 
     #[test]
