@@ -184,7 +184,8 @@ pub async fn revoke(
 /// certificate was found.
 ///
 /// # Errors
-/// As [`revoke`]; those of `parse_key`; `Invalid` when the key belongs to another certificate. Errors never quote the key.
+/// As [`revoke`]; those of `parse_key`; `Invalid` when the key belongs to another certificate. Errors never quote the
+/// key.
 pub async fn revoke_with_key(
     authority: &Arc<Authority>,
     revocation: RevocationRequest,
