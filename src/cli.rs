@@ -47,7 +47,8 @@ mod who;
 use std::process::ExitCode;
 
 use crate::error::Result;
-use crate::{storage, telemetry};
+use crate::storage;
+use crate::telemetry;
 use clap::error::ErrorKind;
 use clap::{Arg, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 

@@ -9,9 +9,10 @@ use crate::keys::{Libraries, cloudakms, pkcs11};
 use crate::nodes::SKEW_LIMIT;
 use crate::server::tls::ServerCertificate;
 use crate::server::{ConnectionLimits, STORE_PROBE_INTERVAL, ServerOptions, forbid_core_dumps};
+use crate::storage;
 use crate::storage::seal::SealKey;
 use crate::storage::{Database, IfMissing, PostgresUrl, Storage};
-use crate::{storage, telemetry};
+use crate::telemetry;
 
 use super::output::print_warnings;
 use super::owner;
