@@ -16,11 +16,11 @@ use time::{PrimitiveDateTime, UtcOffset};
 
 use super::output::try_print;
 
-/// Format of the file name of a copy. Sorted names are in the order of time.
+/// Format of a backup's file name. The alphabetical order of the names is the order of their times.
 const COPY_NAME_FORMAT: &[BorrowedFormatItem<'_>] =
     format_description!("signet-[year][month][day]T[hour][minute][second]Z.db");
 
-/// Returns the path of a copy that is made at `now`.
+/// Returns the path for a backup that is made at `now`.
 ///
 /// # Errors
 /// `Internal` for a time beyond the year 9999.
@@ -28,10 +28,10 @@ pub(super) fn copy_path(folder: &Path, now: Time) -> Result<PathBuf> {
     now.to_offset(UtcOffset::UTC).format(COPY_NAME_FORMAT).map(|name| folder.join(name)).map_err(Error::internal)
 }
 
-/// Finds the newest copy in a folder.
+/// Returns the path of the newest backup in a folder.
 ///
 /// # Errors
-/// `NotFound` when there is no copy; `Unavailable` when the folder cannot be read.
+/// `NotFound` when the folder contains no backup; `Unavailable` when it cannot be read.
 pub(super) fn find_newest(folder: &Path) -> Result<PathBuf> {
     let name = list_names(folder)?.into_iter().filter(|name| is_copy(name)).max();
     name.map(|name| folder.join(name)).ok_or_else(|| {
@@ -43,11 +43,11 @@ pub(super) fn find_newest(folder: &Path) -> Result<PathBuf> {
     })
 }
 
-/// Removes all but the newest `keep` copies, and leftovers of killed commands. `new_copy` is always kept. The
-/// caller holds the lock of the folder.
+/// Removes all but the newest `keep` backups, and temporary files of killed commands. `new_copy` is always kept. The
+/// caller must hold the `FolderLock` of the folder.
 ///
 /// # Errors
-/// `Unavailable`, with the file that cannot be removed.
+/// `Unavailable`, with the path of the file that cannot be removed.
 pub(super) fn prune(folder: &Path, keep: usize, new_copy: &Path) -> Result<()> {
     let names = list_names(folder)?;
     let mut others: Vec<&String> =

@@ -1,5 +1,5 @@
-//! Validation of arguments that become part of a request path. A name such as `../rotate` would send the
-//! token to another path.
+//! Validation of arguments that become a part of a request path. A name such as `../rotate` would send the request,
+//! with its token, to another API path.
 
 use crate::auth::mounts::engine_path;
 use crate::fields::is_name;

@@ -1,4 +1,4 @@
-//! Finds variables with the prefix `SIGNET_` that nothing reads, such as misspelled names, which have no effect.
+//! Finds environment variables with the prefix `SIGNET_` that no command reads, such as misspelled ones.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use crate::config::{SETTINGS, Setting};
 use super::report::CheckReport;
 use crate::cli::token;
 
-/// Maximum edit distance of a suggested name.
+/// Maximum edit distance between an unknown variable and the name that is suggested instead.
 const MAX_EDIT_DISTANCE: usize = 3;
 /// Variables that a command reads although they are neither settings nor arguments.
 const OTHER_VARIABLES: [&str; 1] = ["SIGNET_BOOTSTRAP_TOKEN"];
