@@ -46,8 +46,7 @@ use successor::Successor;
 /// Argument that error messages name for the certificate file.
 const FILE_ARGUMENT: &str = "FILE";
 const KEY_ARGUMENT: &str = "--key";
-/// A renewal is due earlier by up to this fraction (1/20) of the certificate's lifetime, depending on the serial
-/// number.
+/// A renewal is due earlier by up to 1/20 of the certificate's lifetime, depending on the serial number.
 const SPREAD_DIVISOR: i64 = 20;
 /// The pause after the first failed renewal or `--exec` command, and the maximum pause after later failures.
 const FAILURE_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
@@ -147,8 +146,7 @@ struct CertificatePair {
     certificate: PathBuf,
     key: PathBuf,
     ca: Option<PathBuf>,
-    /// Serial number of the certificate that the last renewal issued, and the server's `renew_after` for it, in Unix
-    /// seconds.
+    /// Serial number of the last certificate issued here, and the server's `renew_after` for it (Unix seconds).
     renew_after: Option<(Vec<u8>, i64)>,
     failures: u32,
     /// Time of the next attempt after a failure; `--service` does not try earlier.
@@ -160,8 +158,7 @@ struct CertificatePair {
 struct RenewalState {
     leaf: PemCertificate,
     key: PrivateKey,
-    /// The time at which the certificate is due for renewal, in Unix seconds. `i64::MIN` (immediately) if `key` is not
-    /// its key.
+    /// Time of the next renewal, in Unix seconds; `i64::MIN` if `key` does not match the certificate.
     due: i64,
 }
 
@@ -250,8 +247,7 @@ impl CertificatePair {
         Ok(issued)
     }
 
-    /// Fails if the certificate or key file has changed since `state` was read. The caller must hold the lock of the
-    /// folder.
+    /// Fails if the certificate or key file has changed since `state` was read. The caller holds the folder's lock.
     fn require_unchanged(&self, state: &RenewalState) -> Result<()> {
         let leaf = read_leaf(FILE_ARGUMENT, &self.certificate)?;
         let key = read_key(KEY_ARGUMENT, &self.key)?;
@@ -286,8 +282,7 @@ impl CertificatePair {
         ends.saturating_sub(unix_now())
     }
 
-    /// Schedules the next attempt after a failed renewal, and returns the pause before it. The arguments are those of
-    /// [`failure_pause`].
+    /// Schedules the next attempt after a failed renewal, and returns the pause, a [`failure_pause`] with jitter.
     fn schedule_retry(&mut self, wanted: Option<Duration>, left: i64) -> Duration {
         let wait = with_jitter(failure_pause(self.failures, wanted, left));
         self.failures += 1;
@@ -405,8 +400,7 @@ async fn role_warning(arguments: &RenewArguments, pair: &CertificatePair, state:
     Some(format!("{}: {note}", pair.certificate.display()))
 }
 
-/// Prints when a certificate expires and is due. `new` is set if the certificate has just been issued, as a
-/// replacement.
+/// Prints when a certificate expires and is due. `new` is set if the certificate has just been issued.
 fn print_renewal(
     pair: &CertificatePair,
     leaf: &PemCertificate,
@@ -470,8 +464,7 @@ async fn run_service(arguments: &RenewArguments, pairs: &mut [CertificatePair]) 
         let Some(mut wait) = until_signal(&mut signals, tended).await else { return Ok(()) };
         wait = wait.min(MAX_CHECK_INTERVAL);
         for pair in &mut *pairs {
-            // A signal can interrupt only the request. After the response has arrived, the code until the files are
-            // written contains no `await`.
+            // A signal can interrupt only the request: between the response and the written files, there is no `await`.
             let Some(next) = until_signal(&mut signals, check_pair(arguments, pair)).await else { return Ok(()) };
             wait = wait.min(next);
         }
@@ -527,8 +520,7 @@ async fn check_pair(arguments: &RenewArguments, pair: &mut CertificatePair) -> D
 
 enum RenewalOutcome {
     Early(Duration),
-    /// The certificate was renewed. `due` and `ends` are the times at which the new certificate is due and expires, in
-    /// Unix seconds.
+    /// The certificate was renewed. The new one is due at `due` and expires at `ends` (Unix seconds).
     Renewed {
         due: i64,
         ends: i64,
@@ -585,8 +577,7 @@ struct ExecBackoff {
 }
 
 impl ExecBackoff {
-    /// Runs the `--exec` command if a certificate was replaced, unless the pause after a failure has not elapsed.
-    /// Returns the time until the next check.
+    /// Runs the `--exec` command if it must run and no pause is left. Returns the time until the next check.
     async fn run_if_due(&mut self, arguments: &RenewArguments, pairs: &[CertificatePair]) -> Duration {
         if let Some(left) = self.until.and_then(|until| until.checked_duration_since(Instant::now())) {
             return left;

@@ -417,7 +417,7 @@ impl StatusReport {
     }
 }
 
-/// Formats a number of seconds in its largest unit, such as `3 days`.
+/// Formats a number of seconds in a suitable unit, such as `3 d`; a negative number as `over`.
 fn format_span(seconds: i64) -> String {
     match seconds {
         ..0 => "over".to_owned(),
