@@ -303,7 +303,7 @@ impl Server {
         let workers = self.workers.div_ceil(2);
         let setting = "public_listen or --public-listen";
         let setup = ListenerSetup { address, setting, tls: None, workers, connections };
-        self.bind_open(setup, http::public::configure).map(Some)
+        self.bind_tokenless(setup, http::public::configure).map(Some)
     }
 
     /// Returns the networks whose connections are exempt from the limit per address.
@@ -314,11 +314,11 @@ impl Server {
     fn bind_metrics(&self, address: SocketAddr) -> Result<BoundListener<impl FnOnce() -> dev::Server + use<>>> {
         let connections = Connections::new("metrics", METRICS_CAPS, loopback_networks().to_vec());
         let setup = ListenerSetup { address, setting: "metrics_listen", tls: None, workers: 1, connections };
-        self.bind_open(setup, http::configure_metrics)
+        self.bind_tokenless(setup, http::configure_metrics)
     }
 
     /// Binds the metrics or public listener, whose routes need no token.
-    fn bind_open(
+    fn bind_tokenless(
         &self,
         setup: ListenerSetup,
         configure: fn(&mut ServiceConfig, WorkerState),

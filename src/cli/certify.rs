@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_requests_are_uuids_of_version_7() {
+    fn idempotency_keys_are_version_7_uuids() {
         let key = idempotency_key();
         assert_eq!((key.len(), key.as_bytes()[14]), (36, b'7'));
         assert_ne!(key, idempotency_key());

@@ -33,7 +33,7 @@ pub(super) fn copy_path(folder: &Path, now: Time) -> Result<PathBuf> {
 /// # Errors
 /// `NotFound` when the folder contains no backup; `Unavailable` when it cannot be read.
 pub(super) fn find_newest(folder: &Path) -> Result<PathBuf> {
-    let name = list_names(folder)?.into_iter().filter(|name| is_copy(name)).max();
+    let name = list_names(folder)?.into_iter().filter(|name| is_backup_name(name)).max();
     name.map(|name| folder.join(name)).ok_or_else(|| {
         let text = format!(
             "{}: holds no backup (a file signet-….db, made by signet operator backup --folder)",
@@ -51,14 +51,16 @@ pub(super) fn find_newest(folder: &Path) -> Result<PathBuf> {
 pub(super) fn prune(folder: &Path, keep: usize, new_copy: &Path) -> Result<()> {
     let names = list_names(folder)?;
     let mut others: Vec<&String> =
-        names.iter().filter(|name| is_copy(name) && new_copy.file_name() != Some(name.as_ref())).collect();
+        names.iter().filter(|name| is_backup_name(name) && new_copy.file_name() != Some(name.as_ref())).collect();
     others.sort_unstable_by(|a, b| b.cmp(a));
     for name in others.into_iter().skip(keep.saturating_sub(1)) {
         let copy = folder.join(name);
         std::fs::remove_file(&copy).map_err(|e| Error::of_io(copy.display(), "removed", e))?;
         try_print(&json!({ "removed": copy }), format!("{}: removed", copy.display()));
     }
-    for name in names.iter().filter(|name| name.split_once(PARTIAL_SUFFIX).is_some_and(|(copy, _)| is_copy(copy))) {
+    for name in
+        names.iter().filter(|name| name.split_once(PARTIAL_SUFFIX).is_some_and(|(copy, _)| is_backup_name(copy)))
+    {
         let partial = folder.join(name);
         std::fs::remove_dir_all(&partial).map_err(|e| Error::of_io(partial.display(), "removed", e))?;
         let text = format!("{}: removed, left by a command that was killed", partial.display());
@@ -67,7 +69,7 @@ pub(super) fn prune(folder: &Path, keep: usize, new_copy: &Path) -> Result<()> {
     Ok(())
 }
 
-fn is_copy(name: &str) -> bool {
+fn is_backup_name(name: &str) -> bool {
     PrimitiveDateTime::parse(name, COPY_NAME_FORMAT).is_ok()
 }
 
@@ -111,7 +113,7 @@ mod tests {
         for other in
             ["signet-20260131T030000Z.dump", "signet-20261331T030000Z.db", "signet.db", "xsignet-20260131T030000Z.db"]
         {
-            assert!(!is_copy(other), "{other}");
+            assert!(!is_backup_name(other), "{other}");
         }
     }
 

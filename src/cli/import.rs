@@ -65,7 +65,7 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<()> {
     let password = arguments.p12_password_file.as_deref().map(read_password).transpose()?;
     let found = ImportFolder::read_folder(&arguments.folder, password.as_ref())?;
     let ImportSelection { bundle, keys, crls } = found.select(arguments.without_refused_crls)?;
-    arguments.require_own_mount(token.expose_text().unwrap_or_default(), &keys).await?;
+    arguments.require_no_other_authority(token.expose_text().unwrap_or_default(), &keys).await?;
     let display = ProgressDisplay::start("importing", ProgressUnit::Items("files"), &arguments.quiet);
     display.progress.expect(1 + crls.len() as u64);
     let post_import = async |path: &str, media_type: &str, bytes: Vec<u8>| {
@@ -115,7 +115,7 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<()> {
 impl ImportArguments {
     /// Rejects a mount with an authority whose key is not in the folder. A mount that already has all keys of the
     /// folder is accepted, so that an import can be repeated.
-    async fn require_own_mount(&self, token: &str, imported: &[PublicKey]) -> Result<()> {
+    async fn require_no_other_authority(&self, token: &str, imported: &[PublicKey]) -> Result<()> {
         if self.into_existing || imported.is_empty() {
             return Ok(());
         }

@@ -8,7 +8,7 @@ use clap_mangen::Man;
 
 /// The empty date in the header of a manual page. Without the quotes, roff would read the next header field as the
 /// date.
-const NO_DATE: &str = "\"\"";
+const EMPTY_PAGE_DATE: &str = "\"\"";
 
 #[derive(clap::Args)]
 pub(crate) struct ManArguments {
@@ -31,7 +31,7 @@ fn write_pages(command: &Command, folder: &Path) -> std::io::Result<()> {
     let mut command = command.clone();
     let usage = command.render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ").to_owned();
-    let page = Man::new(command.override_usage(usage)).date(NO_DATE);
+    let page = Man::new(command.override_usage(usage)).date(EMPTY_PAGE_DATE);
     page.source(concat!("signet ", env!("BUILD_VERSION"))).manual("Signet Manual").generate_to(folder)?;
     Ok(())
 }

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_called_after_a_name_and_stay_in_their_folder() {
+    fn file_stem_of_a_name_contains_no_path_separator() {
         for (first, file) in
             [("*.web.test", "_.web.test"), ("2001:db8::7", "2001_db8__7"), ("spiffe://a/b", "spiffe___a_b")]
         {

@@ -23,7 +23,7 @@ pub(super) fn require_owner(config: &Config) -> Result<()> {
 /// If root runs this process and the store belongs to another user, returns the prefix of a command line that runs a
 /// command as that user, such as `runuser -u signet --`.
 pub(super) fn prefix_for_owner(config: &Config) -> Option<String> {
-    find_other_owner(&owned_files(config)).map(|(_, found)| command_prefix(&found))
+    first_file_of_other_owner(&owned_files(config)).map(|(_, found)| command_prefix(&found))
 }
 
 /// As [`require_owner`]. If the data folder does not exist yet, or the store is a database, also fails if the folder of
@@ -74,7 +74,7 @@ fn data_files(folder: &Path) -> [PathBuf; 2] {
 }
 
 fn require_owner_of(files: &[PathBuf]) -> Result<()> {
-    let Some((file, found)) = find_other_owner(files) else { return Ok(()) };
+    let Some((file, found)) = first_file_of_other_owner(files) else { return Ok(()) };
     let text = format!(
         "{}: belongs to another user, who could not read files that root creates there; run this command as \
          that user: {} signet …",
@@ -86,7 +86,7 @@ fn require_owner_of(files: &[PathBuf]) -> Result<()> {
 
 /// Returns the first of the files that exists, with its metadata, if root runs this process and the file belongs to
 /// another user.
-fn find_other_owner(files: &[PathBuf]) -> Option<(&Path, Metadata)> {
+fn first_file_of_other_owner(files: &[PathBuf]) -> Option<(&Path, Metadata)> {
     let (file, found) = files.iter().find_map(|file| Some((file, std::fs::metadata(file).ok()?)))?;
     (rustix::process::geteuid().is_root() && found.uid() != 0).then_some((file.as_path(), found))
 }

@@ -57,7 +57,7 @@ const MAX_PAUSE_AFTER_EXPIRY: Duration = Duration::from_secs(60);
 /// Maximum time between two checks of the certificates, with `--service`.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(3600);
 /// Time that a running `--exec` command has to complete after a signal has stopped `signet renew`.
-const EXEC_GRACE: Duration = Duration::from_secs(5);
+const EXEC_GRACE_PERIOD: Duration = Duration::from_secs(5);
 
 #[derive(clap::Args)]
 pub(crate) struct RenewArguments {
@@ -152,7 +152,7 @@ struct CertificatePair {
     /// Time of the next attempt after a failure; `--service` does not try earlier.
     retry_at: Option<Instant>,
     /// `true` once the time at which the certificate is due has been logged.
-    is_logged: bool,
+    is_due_time_logged: bool,
 }
 
 struct RenewalState {
@@ -178,7 +178,7 @@ impl CertificatePair {
             renew_after: None,
             failures: 0,
             retry_at: None,
-            is_logged: false,
+            is_due_time_logged: false,
         })
     }
 
@@ -363,7 +363,7 @@ async fn renew_once(arguments: &RenewArguments, pairs: &mut [CertificatePair]) -
     let mut running = pin!(run_exec_command(arguments, pairs));
     let executed = match until_signal(&mut signals, &mut running).await {
         Some(executed) => executed,
-        None => tokio::time::timeout(EXEC_GRACE, running)
+        None => tokio::time::timeout(EXEC_GRACE_PERIOD, running)
             .await
             .unwrap_or_else(|_| Err(exec_error("the command was ended by a signal"))),
     };
@@ -473,7 +473,7 @@ async fn run_service(arguments: &RenewArguments, pairs: &mut [CertificatePair]) 
         }
         let mut running = pin!(command.run_if_due(arguments, pairs));
         let Some(next) = until_signal(&mut signals, &mut running).await else {
-            let _ = tokio::time::timeout(EXEC_GRACE, running).await;
+            let _ = tokio::time::timeout(EXEC_GRACE_PERIOD, running).await;
             return Ok(());
         };
         if until_signal(&mut signals, tokio::time::sleep(wait.min(next))).await.is_none() {
@@ -534,7 +534,7 @@ async fn renew_if_due(
     let state = pair.read_state(arguments.before)?;
     let left = state.due.saturating_sub(unix_now());
     if left > 0 {
-        if !std::mem::replace(&mut pair.is_logged, true) {
+        if !std::mem::replace(&mut pair.is_due_time_logged, true) {
             log_first_check(arguments, pair, &state).await;
         }
         return Ok(RenewalOutcome::Early(Duration::from_secs(left.unsigned_abs())));
@@ -629,7 +629,7 @@ mod tests {
     }
 
     #[test]
-    fn renew_before_that_is_no_fraction_or_time_is_refused() {
+    fn invalid_renew_before_is_rejected() {
         for text in ["", "0", "1", "3/3", "4/3", "0/3", "-1/3", "1/0", "1/x", "x", "50%"] {
             let read = text.parse::<RenewBefore>();
             assert!(read.is_err() || text == "1" && read == Ok(RenewBefore::Time(Duration::from_secs(1))), "{text:?}");

@@ -24,7 +24,7 @@ use super::who::list_authorities;
 /// Maximum number of issuers whose certificates are read per mount.
 const MAX_ISSUERS_PER_MOUNT: usize = 64;
 /// Maximum number of lines in the section "ends next" of the text output.
-const MAX_ENDS_SHOWN: usize = 10;
+const MAX_EXPIRIES_SHOWN: usize = 10;
 /// Number of leaf certificates that are requested per mount. It is the server's maximum, because revoked ones are
 /// dropped afterwards. [`MAX_LEAVES`] limits the JSON output, and [`MAX_LEAVES_SHOWN`] the text output.
 const LEAVES_REQUESTED: usize = 100;
@@ -70,7 +70,7 @@ pub(crate) async fn run(arguments: StatusArguments) -> Result<(), CommandFailure
 struct StatusReport {
     now: i64,
     /// `true` if the caller's token is a root token that never expires.
-    is_endless_root: bool,
+    is_never_expiring_root: bool,
     /// Name and description of each object that is set up, such as the store, the token and each PKI mount.
     facts: Vec<(String, String)>,
     /// Certificates, CRLs and tokens that expire: the time of expiry in Unix seconds, and a description.
@@ -105,7 +105,7 @@ impl StatusReport {
 
     /// Adds an object that expires at `at` (Unix seconds), and reports it as wrong if it has expired or expires within
     /// `soon` seconds.
-    fn add_end(&mut self, what: String, at: i64, soon: i64) {
+    fn add_expiry(&mut self, what: String, at: i64, soon: i64) {
         let left = at.saturating_sub(self.now);
         if left < 0 {
             self.wrong.push(format!("{what} has ended on {}", format_time(at)));
@@ -160,7 +160,7 @@ impl StatusReport {
         if let Some(certificate) = reply.peer_certificate.as_deref().and_then(|der| Certificate::parse(der).ok()) {
             let from = certificate.not_before();
             let until = certificate.not_after();
-            self.add_end("the server's own certificate".to_owned(), until, until.saturating_sub(from) / 10);
+            self.add_expiry("the server's own certificate".to_owned(), until, until.saturating_sub(from) / 10);
         }
         let seal = caller.request_once(ClientRequest::get("sys/seal-status")).await?;
         let seal: Value = seal.json();
@@ -199,7 +199,7 @@ impl StatusReport {
             self.notes.push("the token is a root token: use a token with fewer rights for daily work".to_owned());
         }
         let ttl = own["ttl"].as_i64().unwrap_or_default();
-        self.is_endless_root = ttl == 0 && policies.contains(&"root");
+        self.is_never_expiring_root = ttl == 0 && policies.contains(&"root");
         if ttl > 0 {
             self.ends.push((self.now.saturating_add(ttl), "the token".to_owned()));
         }
@@ -213,9 +213,9 @@ impl StatusReport {
             return Ok(());
         };
         self.note_restore(&store["restore"]);
-        let others = store["endless_root_tokens"].as_i64().unwrap_or_default() - i64::from(self.is_endless_root);
+        let others = store["endless_root_tokens"].as_i64().unwrap_or_default() - i64::from(self.is_never_expiring_root);
         if others > 0 {
-            let kind = if self.is_endless_root { "other root tokens" } else { "root tokens" };
+            let kind = if self.is_never_expiring_root { "other root tokens" } else { "root tokens" };
             let step = "revoke those that are not needed (docs/production.md, step 10, lists them)";
             self.notes.push(format!("{kind} that never expire: {others}; {step}"));
         }
@@ -256,7 +256,7 @@ impl StatusReport {
                 default = Some(name.clone());
             }
             let soon = if is_default { AUTHORITY_EXPIRY_WARNING_SECONDS } else { 0 };
-            self.add_end(format!("{mount}: issuer {name}"), link.certificate.not_after(), soon);
+            self.add_expiry(format!("{mount}: issuer {name}"), link.certificate.not_after(), soon);
         }
         let roles = self.get_if_readable(caller, ClientRequest::list(&format!("{mount}roles"))).await?;
         let closed = self.unreadable_paths.contains(&format!("{mount}roles"));
@@ -273,7 +273,7 @@ impl StatusReport {
             Some(_) => {}
         }
         self.check_leaves(caller, mount).await?;
-        self.check_published(caller, mount).await
+        self.check_revocation_data(caller, mount).await
     }
 
     async fn check_leaves(&mut self, caller: &AuthenticatedClient, mount: &str) -> Result<()> {
@@ -328,13 +328,13 @@ impl StatusReport {
 
     /// Checks the revocation data of a mount, which verifiers of certificates need: that the CRL has not expired, and
     /// that certificates contain CRL or OCSP URLs.
-    async fn check_published(&mut self, caller: &AuthenticatedClient, mount: &str) -> Result<()> {
+    async fn check_revocation_data(&mut self, caller: &AuthenticatedClient, mount: &str) -> Result<()> {
         // A CRL that exceeds the client's size limit for responses is not checked.
         if let Ok(reply) = caller.request(ClientRequest::get(&format!("{mount}crl"))).await
             && let Ok(crl) = Crl::parse(reply.body.expose())
             && let Some(next) = crl.next_update()
         {
-            self.add_end(format!("{mount}: CRL with {} entries", crl.entries().len()), next, 0);
+            self.add_expiry(format!("{mount}: CRL with {} entries", crl.entries().len()), next, 0);
         }
         if let Some(urls) = self.get_if_readable(caller, ClientRequest::get(&format!("{mount}config/urls"))).await? {
             let is_set = |name: &str| urls[name].as_array().is_some_and(|urls| !urls.is_empty());
@@ -390,7 +390,7 @@ impl StatusReport {
             writeln!(out, "{name:<10} {text}")?;
         }
         writeln!(out, "\nends next")?;
-        for (at, what) in self.ends.iter().take(MAX_ENDS_SHOWN) {
+        for (at, what) in self.ends.iter().take(MAX_EXPIRIES_SHOWN) {
             writeln!(out, "  {}  {what} ({})", format_time(*at), format_span(at.saturating_sub(self.now)))?;
         }
         if !self.leaves.is_empty() {

@@ -246,7 +246,7 @@ impl ConnectionTable {
             return true;
         }
         let reason = if source.is_some() { "address" } else { "full" };
-        self.capture_state();
+        self.record_state_at_first_event();
         let mut waiting = self.waiting_connections(source);
         if waiting.is_empty() {
             self.events.refused += 1;
@@ -312,7 +312,7 @@ impl ConnectionTable {
 
     /// At the first event since the last log entry, stores the number of open connections and the address with most of
     /// them, for the next entry.
-    fn capture_state(&mut self) {
+    fn record_state_at_first_event(&mut self) {
         if self.events.closed + self.events.refused == 0 {
             let counts = self.sources.iter().map(|(address, source)| (*address, source.count.open));
             self.events.busiest = counts.max_by_key(|(_, open)| *open);

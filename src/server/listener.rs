@@ -86,7 +86,8 @@ where
 {
     let ListenerSetup { address, setting, tls, workers, connections } = setup;
     let refused = |e: io::Error| {
-        let text = format!("{address}: cannot listen on this address ({}){}", e.kind(), suggest_fix(e.kind(), setting));
+        let text =
+            format!("{address}: cannot listen on this address ({}){}", e.kind(), bind_error_advice(e.kind(), setting));
         Error::unavailable(text, e)
     };
     let socket = listen(address).map_err(refused)?;
@@ -110,7 +111,7 @@ where
 }
 
 /// Returns advice for the operator when an address cannot be bound.
-fn suggest_fix(kind: io::ErrorKind, setting: &str) -> String {
+fn bind_error_advice(kind: io::ErrorKind, setting: &str) -> String {
     match kind {
         io::ErrorKind::AddrInUse => format!(": the port is in use; end the other program, or change {setting}"),
         io::ErrorKind::AddrNotAvailable => format!(": this machine does not have the address; correct {setting}"),
@@ -244,20 +245,20 @@ pub(super) struct TrackedResponseBody<B> {
     sending: Option<SendingGuard>,
     /// `true` for a streamed body, which the app produces while it is sent. A body of known length waits only for the
     /// client.
-    is_read: bool,
+    is_streamed: bool,
 }
 
 impl<B: MessageBody> TrackedResponseBody<B> {
     /// Wraps a response body. `exchange` is the guard of an HTTP/1.1 request; for HTTP/2 it is `None` and the body is
     /// not tracked.
     fn new(body: B, exchange: Option<&BusyGuard>) -> Self {
-        let (is_read, is_long) = match body.size() {
+        let (is_streamed, is_long) = match body.size() {
             BodySize::Stream => (true, true),
             BodySize::Sized(length) => (false, length > MAX_UNTRACKED_BODY_BYTES),
             BodySize::None => (false, false),
         };
         let sending = exchange.filter(|_| is_long).map(|exchange| SendingGuard::begin(exchange.connection()));
-        Self { body, sending, is_read }
+        Self { body, sending, is_streamed }
     }
 }
 
@@ -271,7 +272,7 @@ impl<B: MessageBody + Unpin> MessageBody for TrackedResponseBody<B> {
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<std::result::Result<Bytes, B::Error>>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.body).poll_next(cx);
-        if let Some(connection) = this.sending.as_ref().filter(|_| this.is_read).map(SendingGuard::connection) {
+        if let Some(connection) = this.sending.as_ref().filter(|_| this.is_streamed).map(SendingGuard::connection) {
             match polled {
                 Poll::Pending => connection.set_phase(ConnectionPhase::Busy, 0),
                 Poll::Ready(_) => connection.set_phase(ConnectionPhase::Idle, connection.now()),
@@ -281,8 +282,8 @@ impl<B: MessageBody + Unpin> MessageBody for TrackedResponseBody<B> {
     }
 
     fn try_into_bytes(self) -> std::result::Result<Bytes, Self> {
-        let Self { body, sending, is_read } = self;
-        body.try_into_bytes().map_err(|body| Self { body, sending, is_read })
+        let Self { body, sending, is_streamed } = self;
+        body.try_into_bytes().map_err(|body| Self { body, sending, is_streamed })
     }
 }
 

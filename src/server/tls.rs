@@ -139,14 +139,14 @@ fn read_key_pair(files: &TlsFiles, provider: &CryptoProvider, clock: &Clock) -> 
     let key = NamedFile { setting: "tls_key_file", path: &files.key };
     let read_key = || std::fs::read(key.path).map(Secret::new).map_err(|e| key.unreadable(e));
     let certified = chain.load_certified_key(key, read_key, provider)?;
-    warn_of_open_key(&files.key);
+    warn_if_key_is_world_readable(&files.key);
     log_certificate(certified.cert.first().map(|leaf| &leaf[..]).unwrap_or_default(), clock.now());
     Ok(Arc::new(certified))
 }
 
 /// Logs a warning if all users may read the key file. This is not an error, because orchestrators mount secrets with
 /// such modes.
-fn warn_of_open_key(file: &Path) {
+fn warn_if_key_is_world_readable(file: &Path) {
     if std::fs::metadata(file).is_ok_and(|found| found.mode() & 0o007 != 0) {
         tracing::warn!(
             file = %file.display(),

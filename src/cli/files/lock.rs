@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn leftover_of_a_killed_command_is_removed() {
+    fn temporary_file_of_a_killed_command_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         for name in [".a-key.pem.0123456789aB", ".b-key.pem.0123456789aB", ".a-key.pem.exec", ".a-key.pem.0123456789a."]

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn staged_file_replaces_its_target_whole_or_leaves_nothing() {
+    fn staged_file_replacement_is_atomic() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.pem");
         std::fs::write(&file, "old").unwrap();

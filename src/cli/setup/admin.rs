@@ -11,7 +11,7 @@ use crate::secret::Secret;
 use serde_json::json;
 
 use super::api::SetupApi;
-use super::files::{FileContent, is_written, write_new};
+use super::files::{FileContent, exists_and_is_not_empty, write_new};
 use super::plan::SetupPlan;
 use super::step_output::print_step;
 
@@ -81,7 +81,7 @@ pub(super) async fn ensure_admin(api: &SetupApi, plan: &SetupPlan) -> Result<()>
     )
     .await?;
     let file = &plan.admin_token_file;
-    if is_written(file) {
+    if exists_and_is_not_empty(file) {
         let (what, state) = match is_live_token(api, file).await? {
             true => ("kept", "the administrator's token"),
             false => ("left", "not a valid token of this store: move the file away and run the setup again"),

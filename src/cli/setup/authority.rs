@@ -292,7 +292,7 @@ async fn ensure_urls(api: &SetupApi, plan: &SetupPlan, mount: &str) -> Result<()
 async fn write_root(api: &SetupApi, plan: &SetupPlan) -> Result<()> {
     let file = plan.root_file.display();
     let top = chain_end(api, plan).await?;
-    if files::is_written(&plan.root_file) {
+    if files::exists_and_is_not_empty(&plan.root_file) {
         if top.is_root() && !contains_certificate(&plan.root_file, &top)? {
             let root = top.certificate.subject().display();
             let text = format!(

@@ -180,11 +180,11 @@ pub(super) fn existing_setup_files(plan: &SetupPlan) -> Vec<&Path> {
     [&plan.root_file, &plan.admin_token_file]
         .into_iter()
         .map(PathBuf::as_path)
-        .filter(|file| is_written(file))
+        .filter(|file| exists_and_is_not_empty(file))
         .collect()
 }
 
-pub(super) fn is_written(file: &Path) -> bool {
+pub(super) fn exists_and_is_not_empty(file: &Path) -> bool {
     std::fs::metadata(file).is_ok_and(|found| found.len() > 0)
 }
 

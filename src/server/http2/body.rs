@@ -100,7 +100,7 @@ impl UnreadBodyRest {
     /// Discards the bytes that have arrived, if the handler has dropped the body. Ready at the end of the body, or when
     /// more than [`MAX_DISCARDED_BODY_BYTES`] arrived and the stream was reset.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while let Some(stream) = self.open_stream() {
+        while let Some(stream) = self.unread_stream() {
             match ready!(poll_chunk(stream, cx)) {
                 Some(Ok(chunk)) if chunk.len() <= self.discardable => self.discardable -= chunk.len(),
                 _ => self.stream = None,
@@ -111,13 +111,13 @@ impl UnreadBodyRest {
 
     /// Discards the unread rest of the body, for at most [`DISCARD_TIMEOUT`].
     pub(super) async fn discard_rest(mut self) {
-        if self.open_stream().is_some() {
+        if self.unread_stream().is_some() {
             let _ = timeout(DISCARD_TIMEOUT, poll_fn(|cx| self.poll(cx))).await;
         }
     }
 
     /// Returns the stream of the unread rest; `None` if the handler still has the body, or nothing is left.
-    fn open_stream(&mut self) -> Option<&mut RecvStream> {
+    fn unread_stream(&mut self) -> Option<&mut RecvStream> {
         if let Some(stream) = self.unread_cell.take() {
             self.stream = Some(stream);
         }

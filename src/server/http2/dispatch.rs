@@ -89,12 +89,12 @@ where
                 Poll::Pending => false,
             };
             if self.activity.allowance.is_spent() {
-                self.end_flood();
+                self.close_after_flood();
                 continue;
             }
             let ended = match self.requests.poll_next_unpin(cx) {
                 Poll::Ready(Some(end)) => {
-                    self.count_end(end);
+                    self.count_ended_request(end);
                     true
                 }
                 _ => false,
@@ -131,17 +131,17 @@ where
 
     /// Counts a completed or reset request. Ends the connection after too many resets, because each of them causes work
     /// for the server without a response (CVE-2023-44487).
-    fn count_end(&mut self, end: ExchangeEnd) {
+    fn count_ended_request(&mut self, end: ExchangeEnd) {
         match end {
             ExchangeEnd::Answered => self.resets = self.resets.saturating_sub(1),
             ExchangeEnd::Reset => self.resets += 1,
         }
         if self.resets > MAX_EXCESS_RESETS {
-            self.end_flood();
+            self.close_after_flood();
         }
     }
 
-    fn end_flood(&mut self) {
+    fn close_after_flood(&mut self) {
         if self.goaway_deadline.is_none() {
             connections::count_closed("flood", 1);
             self.send_goaway(Reason::ENHANCE_YOUR_CALM);

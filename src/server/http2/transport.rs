@@ -154,7 +154,7 @@ impl ObservedTransport {
     }
 
     /// Discards input until the client has closed its sending side.
-    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_client_close(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut scrap = [0; 1024];
         loop {
             let mut buffer = ReadBuf::new(&mut scrap);
@@ -239,6 +239,6 @@ impl AsyncWrite for ObservedTransport {
         if this.slot.may_close_first() {
             return Poll::Ready(Ok(()));
         }
-        this.poll_end(cx)
+        this.poll_client_close(cx)
     }
 }

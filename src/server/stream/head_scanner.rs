@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn body_with_line_feeds_is_left_alone() {
+    fn line_feeds_in_a_body_are_not_replaced() {
         for text in [
             "\r\nPOST / HTTP/1.1\r\nContent-Length: 4\r\n\r\n\n\n\n\nPOST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n\n\n",
             "POST / HTTP/1.1\r\nX-Content-Length: 9\r\ntransfer-encoding: chunked\r\n\r\n1 \r\n\n\r\n00002\r\n\n\n\r\n0\r\n\r\nGET / HTTP/1.1\r\n\r\n",
@@ -212,7 +212,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn scanner_never_panics_and_depends_on_no_boundaries(
+        fn scan_result_is_independent_of_chunk_boundaries(
             text in "(GET / HTTP/1.1|Content-Length: ?[0-9]{0,2}|Transfer-Encoding: chunked|[0-9a-f]{1,2}|\r\n|\r\n|\n|\r|[a-z:;]{0,3}){0,24}",
             piece in 1usize..9,
         ) {
