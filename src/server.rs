@@ -331,7 +331,7 @@ impl Server {
         listener::bind(setup, app)
     }
 
-    /// Closes the store. For a server that does not listen (any more).
+    /// Closes the store of a server that does not listen, or no longer listens.
     ///
     /// # Errors
     /// `Unavailable` when closing fails or takes too long. Acknowledged writes are durable even then.

@@ -15,8 +15,8 @@ use serde_json::json;
 use super::installation::{ConfigFileArgument, load_as_owner, storage_options};
 use super::output::{self, stdout_error};
 
-/// Environment variable with a predefined token for the first user. For environments such as containers, whose output
-/// is not read; the token is not printed then.
+/// Environment variable that predefines the first user's token, for environments such as containers, whose output is
+/// not read. The token is not printed then.
 const TOKEN_VARIABLE: &str = "SIGNET_BOOTSTRAP_TOKEN";
 /// Minimum length of the token in [`TOKEN_VARIABLE`], in characters.
 const MIN_TOKEN_LENGTH: usize = 32;

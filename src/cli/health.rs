@@ -1,5 +1,5 @@
-//! `signet health`: checks whether a server is ready or alive. For container health checks, which run a program instead
-//! of sending a request.
+//! `signet health`: checks whether a server is ready or alive. It serves as the health check of a container, which runs
+//! a program instead of sending a request.
 //!
 //! The address comes from a configuration file or SIGNET_ADDR. No token is sent. With a configuration file, the request
 //! may go to a loopback address that the server's certificate does not name. Any certificate is therefore accepted,

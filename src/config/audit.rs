@@ -170,7 +170,7 @@ mod tests {
 
     /// CVE-2025-6000 (an executable log file) and CVE-2025-54997 (a line prefix).
     #[test]
-    fn cve_2025_6000_and_2025_54997_executable_log_file_or_prefix_is_rejected() {
+    fn cve_2025_6000_and_54997_no_executable_audit_file_or_prefix() {
         for mode in ["0755", "0700", "0601", "4600", "1777", "0200", "x", "0o600"] {
             let refusal = parsed(&format!("[[audit]]\ntype = \"file\"\nfile_path = \"/a\"\nmode = \"{mode}\""));
             assert!(refusal.err().unwrap().text().starts_with("audit: mode must be"), "{mode}");

@@ -30,8 +30,8 @@ pub(in crate::cli) struct FolderLock {
 }
 
 impl FolderLock {
-    /// Locks the folder of a file and waits for the lock without a time limit. For callers that would otherwise lose a
-    /// result, such as an issued certificate.
+    /// Locks the folder of a file and waits for the lock without a time limit. Callers use it when a timeout would lose
+    /// a result, such as an issued certificate.
     ///
     /// # Errors
     /// `Unavailable` when the folder is not writable.

@@ -42,7 +42,8 @@ pub(super) fn render_configuration(
     let in_folder = |name: &str| make_absolute(&file.with_file_name(name));
     let seal_key = installation.seal_key_file.as_deref().map_or_else(|| in_folder("seal.key"), make_absolute);
     let tls = installation.tls_dir.as_deref().map(make_absolute).or_else(|| folder.clone());
-    // The server renews its certificate files itself, but cannot write below `/etc`. So these are in the data folder.
+    // With a configuration below `/etc`, the TLS files are in the default data folder, because the server replaces them
+    // itself and cannot write below `/etc`.
     let tls = tls.or_else(|| file.starts_with("/etc").then(|| default_data_dir(file)));
     let in_tls = |name: &str| tls.as_ref().map_or_else(|| in_folder(name), |folder| folder.join(name));
     let names = match installation.name.is_empty() {

@@ -52,7 +52,7 @@ impl OperatorClient {
     ///
     /// # Errors
     /// The error that the server reports; `Unavailable` when the server disconnects or sends nothing for
-    /// [`MAX_SERVER_SILENCE`].
+    /// `MAX_SERVER_SILENCE`.
     pub fn request(&mut self, line: &Value) -> Result<Value> {
         let sent = send_line(self.0.get_ref(), line);
         // Even if sending failed, read the response: the server may have sent an error before it disconnected.

@@ -1,5 +1,5 @@
-//! Creates a projects API token for a user, at the request of an operator who has the seal key. For invited users, and
-//! for users who have lost their token.
+//! Creates a projects API token for a user, at the request of an operator who has the seal key. Invited users need it,
+//! and users who have lost their token.
 //!
 //! The command is `{"command": "new-user-token", "user": NAME}`, with a username or an email address;
 //! [`token_issue`](super::token_issue) describes the messages.
