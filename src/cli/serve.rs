@@ -32,8 +32,8 @@ const NO_AUTHORITY_HINT: &str = "no certificate authority yet: signet setup crea
 /// Logged at startup if the store is new. The configuration may name a wrong location.
 const NO_ROOT_TOKEN_WARNING: &str = "this store is new, so sys/health answers 501 until a root token exists: run \
                                      signet operator new-root-token --config FILE, or stop the server and run signet \
-                                     operator init or signet setup. If this installation had a store, check that data_dir \
-                                     or database_url names it, and that its volume is mounted";
+                                     operator init or signet setup. If this installation had a store, check that \
+                                     data_dir or database_url names it, and that its volume is mounted";
 
 #[derive(clap::Args)]
 pub(crate) struct ServeArguments {
