@@ -130,7 +130,7 @@ enum SignetSubcommand {
     Man(man::ManArguments),
 }
 
-/// Runs the command of this process's arguments, prints an error if it fails, and returns the exit status.
+/// Runs the command that the arguments of this process name. If it fails, prints the error. Returns the exit status.
 pub fn run() -> ExitCode {
     let result = CommandLine::read().run();
     telemetry::flush_logs();
@@ -138,7 +138,7 @@ pub fn run() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             let error = failure.error();
-            // The operator may see the database's own message; HTTP responses never contain it.
+            // The text of a database error is shown to the operator only; HTTP responses never contain it.
             let cause = storage::database_message(error).map(|text| format!(" ({text})")).unwrap_or_default();
             output::print_error(&format!("{error}{cause}"), failure.exit_status());
             ExitCode::from(failure.exit_status())
@@ -195,7 +195,7 @@ fn run_client<E: Into<CommandFailure>>(work: impl Future<Output = Result<(), E>>
     actix_rt::System::new().block_on(work).map_err(Into::into)
 }
 
-/// Ends the process after clap has stopped parsing: prints the help or version, or a usage error.
+/// Prints the help, the version or a usage error, as clap's `error` says, and ends the process.
 fn exit_with_usage(error: &clap::Error) -> ! {
     let is_json = std::env::args_os().any(|argument| argument == "--json");
     if !is_json || matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
@@ -207,7 +207,7 @@ fn exit_with_usage(error: &clap::Error) -> ! {
     std::process::exit(failure::EXIT_USAGE.into());
 }
 
-/// Removes variables that are empty in the environment from the definition of the arguments, so that clap ignores them.
+/// Removes environment variables that are empty from the argument definitions, so that clap treats them as unset.
 fn ignore_empty_variables(command: clap::Command) -> clap::Command {
     let is_empty = |arg: &Arg| arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
     let with_environment = |arg: Arg| if is_empty(&arg) { arg.env(None) } else { arg };

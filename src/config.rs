@@ -1,10 +1,10 @@
 //! The configuration: settings from a TOML file and the environment, with defaults and rules.
 //!
-//! [`SETTINGS`] lists all settings; a name with a dot is a member of a table. The environment overrides the file,
-//! and an empty variable counts as unset. Unknown names and invalid values (`rules`) are all reported together. A
-//! test checks `signet.example.toml` against the table. The file contains no secrets: the seal key is in a file
-//! of its own or in the environment. Errors never quote values, and [`Config`] does not implement `Debug`,
-//! because values may be secret.
+//! [`SETTINGS`] declares all settings; a name with a dot is a member of a TOML table. The environment overrides the
+//! file, and an empty variable counts as unset. Unknown names and invalid values (`rules`) are all reported together. A
+//! test checks `signet.example.toml` against [`SETTINGS`]. Secrets, except a password in `database_url`, are in
+//! separate files or in the environment. Errors never quote values, and [`Config`] does not implement `Debug`, because
+//! values may be secret.
 
 mod audit;
 mod cloud;
@@ -37,7 +37,7 @@ use crate::keys::{CloudSettings, StockSizes};
 use crate::secret::Secret;
 use crate::telemetry::LogSettings;
 
-/// Largest configuration file, in bytes.
+/// Maximum size of a configuration file, in bytes.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
 /// A validated configuration.
@@ -53,9 +53,9 @@ pub struct Config {
     pub metrics_listen: Option<SocketAddr>,
     /// Address of the public listener for CRLs, OCSP and CA certificates.
     pub public_listen: Option<SocketAddr>,
-    /// The location of the data.
+    /// Location of the store.
     pub store: StoreLocation,
-    /// The source of the seal key.
+    /// Source of the seal key, which unseals the store.
     pub seal_key: SealKeySource,
     /// HTTP worker threads; 0 means one per CPU core.
     pub workers: usize,
@@ -69,7 +69,7 @@ pub struct Config {
     pub commit_queue: usize,
     /// Maximum number of PostgreSQL connections for the projects API.
     pub projects_connections: usize,
-    /// Numbers of RSA keys of each size that are generated in advance.
+    /// Number of RSA keys of each size to generate in advance.
     pub rsa_key_stock: StockSizes,
     /// Settings of the HTTP APIs.
     pub http: HttpSettings,
@@ -77,9 +77,10 @@ pub struct Config {
     pub audit: Vec<AuditDeviceSettings>,
     /// Settings of the logs.
     pub log: LogSettings,
-    /// PKCS #11 libraries that managed keys may use, by name.
+    /// Paths of the PKCS #11 libraries that managed keys and the seal may use, by name.
     pub pkcs11_libraries: BTreeMap<String, PathBuf>,
-    /// Settings of the cloud services of managed keys, without those from the provider's own environment variables.
+    /// Settings of the cloud key services for managed keys, without those from the cloud provider's own environment
+    /// variables.
     pub cloud: CloudSettings,
     /// Settings of authentication methods.
     pub logins: LoginSettings,
@@ -107,7 +108,7 @@ pub struct TlsRenewal {
     pub addresses: Vec<IpAddr>,
 }
 
-/// The location of the data.
+/// The location of the store.
 #[derive(Clone, PartialEq, Eq)]
 pub enum StoreLocation {
     /// The embedded store in this folder.
@@ -129,8 +130,8 @@ pub enum SealKeySource {
     CloudAkms(AkmsSealSettings),
 }
 
-/// As [`load`], for a configuration that will replace the current one. Its variables begin with
-/// `SIGNET_NEW_` instead of `SIGNET_`.
+/// As [`load`], for the new configuration of `rotate-seal-key --to`. Its environment variables begin with `SIGNET_NEW_`
+/// instead of `SIGNET_`.
 ///
 /// # Errors
 /// As [`load`].
@@ -138,7 +139,8 @@ pub fn load_new(file: &Path) -> Result<Config> {
     load_with("--to", file, |name| name.replacen("SIGNET_", "SIGNET_NEW_", 1))
 }
 
-/// Reads and validates a file, with the environment of this process and of the package's systemd unit.
+/// Reads and validates a configuration file, with the environment variables of this process and of the package's
+/// systemd unit.
 ///
 /// # Errors
 /// `Invalid` with every problem, one per line.
@@ -146,7 +148,8 @@ pub fn load(file: &Path) -> Result<Config> {
     load_with("--config", file, str::to_owned)
 }
 
-/// Loads a file; `variable_name` maps names of variables, and `flag` is the command line option for the file.
+/// Loads a configuration file. `variable_name` maps the name of a setting's environment variable to the one to read.
+/// `flag` is the command line option that gave the file, for messages.
 fn load_with(flag: &str, file: &Path, variable_name: impl Fn(&str) -> String) -> Result<Config> {
     let text = read_config_text(file).map_err(|error| describe_unreadable(flag, file, error))?;
     if text.len() as u64 > MAX_CONFIG_BYTES {
@@ -160,7 +163,7 @@ fn load_with(flag: &str, file: &Path, variable_name: impl Fn(&str) -> String) ->
     })
 }
 
-/// Reads a file up to the limit, because a device may be endless.
+/// Reads at most one byte more than [`MAX_CONFIG_BYTES`], because the path may be a device without an end.
 fn read_config_text(file: &Path) -> std::io::Result<String> {
     let mut text = String::new();
     std::fs::File::open(file)?.take(MAX_CONFIG_BYTES + 1).read_to_string(&mut text)?;
@@ -172,7 +175,7 @@ fn describe_unreadable(flag: &str, file: &Path, error: std::io::Error) -> Error 
     Error::invalid(format!("{}{hint}", Error::of_file(flag, file, "read", error)))
 }
 
-/// Validates the text of a file under the given environment.
+/// Parses and validates the text of a configuration file. `env` returns the value of an environment variable.
 ///
 /// # Errors
 /// `Invalid` with every problem, one per line.
@@ -180,14 +183,14 @@ pub fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<Config>
     parse_with(text, env, describe_process_variable)
 }
 
-/// Describes a variable of this process in messages.
+/// Describes an environment variable of this process, for messages.
 fn describe_process_variable(name: &str) -> String {
     format!("{name} of the environment")
 }
 
 fn parse_with(text: &str, env: impl Fn(&str) -> Option<String>, describe: impl Fn(&str) -> String) -> Result<Config> {
     let file: Map<String, Value> = toml::from_str(text).map_err(|e| {
-        // The parser's message quotes the line, so only the position is used.
+        // The parser's message quotes the line, which may contain a secret. So only its position is used.
         let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
         let column = before.chars().rev().take_while(|c| *c != '\n').count();
@@ -215,8 +218,8 @@ fn parse_with(text: &str, env: impl Fn(&str) -> Option<String>, describe: impl F
     fail_on_problems(problems).map(|()| config)
 }
 
-/// Returns the message for an unknown name. In TOML, a top-level setting after a table header becomes a member of the
-/// table.
+/// Returns the message for an unknown setting. A top-level setting below a table header is a common mistake: TOML makes
+/// it a member of the table.
 fn describe_unknown_name(name: &str) -> String {
     let is_setting = |name: &str| SETTINGS.iter().any(|setting| setting.name == name);
     match name.split_once('.') {
@@ -235,7 +238,8 @@ fn fail_on_problems(problems: Vec<String>) -> Result<()> {
     if problems.is_empty() { Ok(()) } else { Err(Error::invalid(problems.join("\n"))) }
 }
 
-/// Adds the name of the environment variable to each problem whose value comes from there and not from the file.
+/// Adds the name of the environment variable to each problem with a value that comes from the environment and not from
+/// the file.
 fn add_variable_names(
     problems: Vec<String>,
     env: impl Fn(&str) -> Option<String>,
@@ -254,13 +258,13 @@ fn add_variable_names(
     })
 }
 
-/// Returns the environment's value of a setting, unless it is empty.
+/// Returns the value of a setting's environment variable; `None` if it is unset or empty.
 fn environment_value(setting: &Setting, env: impl Fn(&str) -> Option<String>) -> Option<String> {
     env(&setting.variable_name()).filter(|value| !value.is_empty())
 }
 
-/// Reads the settings of managed keys' cloud services and of the method `cloudb` from the environment,
-/// for a server without a file.
+/// Reads the settings of the cloud key services and of the authentication method `cloudb` from the environment, for a
+/// server without a configuration file.
 ///
 /// # Errors
 /// `Invalid` with every problem, one per line.
@@ -270,7 +274,7 @@ pub fn cloud_settings_from_environment(
     read_from_environment(env, |reader| (cloud::read_settings(reader), cloudb::read_settings(reader)))
 }
 
-/// Reads the sizes of the RSA key stock from the environment, for a server without a file.
+/// Reads the sizes of the RSA key stock from the environment, for a server without a configuration file.
 ///
 /// # Errors
 /// `Invalid` with every problem, one per line.
@@ -278,7 +282,7 @@ pub fn rsa_key_stock_from_environment(env: impl Fn(&str) -> Option<String>) -> R
     read_from_environment(env, |reader| reader.rsa_key_stock())
 }
 
-/// Reads the log settings from the environment, for commands without a file.
+/// Reads the log settings from the environment, for commands without a configuration file.
 ///
 /// # Errors
 /// `Invalid` with every problem, one per line.
@@ -296,8 +300,9 @@ fn read_from_environment<T>(
     fail_on_problems(add_variable_names(problems, env, describe_process_variable).collect()).map(|()| settings)
 }
 
-/// Collects the value of each setting: from the environment, else the file, else the default. A secret can be given
-/// directly or by its file; either form in the environment overrides both forms in the configuration file.
+/// Collects the value of each setting: from the environment, else from the configuration file, else the default. A
+/// secret can be given directly or as the name of a file; either form in the environment overrides both forms in the
+/// configuration file.
 fn collect_values(file: &Map<String, Value>, env: impl Fn(&str) -> Option<String>) -> Fields {
     let is_in_env =
         |name: &str| SETTINGS.iter().any(|setting| setting.name == name && environment_value(setting, &env).is_some());
@@ -315,7 +320,7 @@ fn collect_values(file: &Map<String, Value>, env: impl Fn(&str) -> Option<String
     fields
 }
 
-/// Flattens tables with settings to names with a dot.
+/// Replaces each TOML table of settings by its members, whose names get the table's name and a dot as prefix.
 fn flatten_tables(file: Map<String, Value>) -> Map<String, Value> {
     let mut all = Map::new();
     for (name, value) in file {
@@ -329,13 +334,13 @@ fn flatten_tables(file: Map<String, Value>) -> Map<String, Value> {
     all
 }
 
-/// `true` if settings are members of a table with this name.
+/// `true` if some settings are members of a TOML table with this name.
 fn is_settings_table(name: &str) -> bool {
     SETTINGS.iter().any(|s| s.name.split_once('.').is_some_and(|(table, _)| table == name))
 }
 
-/// `true` if two listeners cannot coexist: they have the same port, and either the same address or one listens on all
-/// addresses, including that of the other.
+/// `true` if two listeners conflict: they have the same port, and either the same IP address, or one of them listens on
+/// all addresses, which include that of the other.
 pub fn listeners_overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let is_over = |one: IpAddr, other: IpAddr| one.is_unspecified() && (one.is_ipv6() || other.is_ipv4());
     let a = one.ip();
@@ -638,7 +643,7 @@ mod tests {
 
     const EXAMPLE: &str = include_str!("../signet.example.toml");
 
-    /// Returns the line of the example that sets `name`, and `true` if it is commented out.
+    /// Returns the line of `signet.example.toml` that sets `name`, and `true` if the line is commented out.
     fn example_line(name: &str) -> Option<(&'static str, bool)> {
         EXAMPLE.lines().find_map(|line| {
             let (text, commented) = line.strip_prefix("# ").map_or((line, false), |text| (text, true));
@@ -674,7 +679,7 @@ mod tests {
 
     #[test]
     fn every_example_line_is_accepted_when_uncommented() {
-        // The members of the seal's table need each other; they have their own test in `seal`.
+        // The members of the tables `tls_renew` and `seal` are valid only together; `seal` has its own test.
         let alone = |s: &&Setting| !s.env_only && !s.name.starts_with("tls_") && !s.name.starts_with("seal.");
         for setting in SETTINGS.iter().filter(alone) {
             let line = example_line(setting.name).unwrap().0;

@@ -1,4 +1,4 @@
-//! The `signet` command.
+//! The `signet` program: runs the command line of the library.
 
 use std::process::ExitCode;
 

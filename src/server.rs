@@ -1,9 +1,10 @@
-//! The composition root: opens the store, starts the domains, binds the listeners, serves and drains.
+//! The server: opens the store and the domains, binds the listeners, serves requests and shuts down.
 //!
-//! [`Server::open`] builds a server that does not listen yet, so that commands can prepare it; [`Server::start`] binds
-//! and serves; [`RunningServer::stop`] drains. `listener`, `connections`, [`tls`] and `http2` form the network side;
-//! [`operator`] serves the operator commands. Besides the main listener there may be one for the metrics and one for
-//! relying parties ([`public`](crate::http::public)). Each listener has its own connections and workers.
+//! [`Server::open`] returns a server that does not listen yet, so that commands can prepare it; [`Server::start`] binds
+//! the listeners and serves; [`RunningServer::stop`] completes running requests and closes the store. `listener`,
+//! `connections`, [`tls`] and `http2` implement the network protocols, [`operator`] the operator commands. In addition
+//! to the main listener, there may be one for metrics and one for relying parties ([`public`](crate::http::public)).
+//! Each listener has its own connections and workers.
 
 mod audit;
 mod capacity;
@@ -73,19 +74,19 @@ use notify::Supervisor;
 pub use signals::{SignalAction, Signals};
 use tls::ServerCertificate;
 
-/// The value of the label `listener` for the main listener.
+/// Value of the metrics label `listener` for the main listener.
 const MAIN_LISTENER: &str = "main";
 const METRICS_CAPS: ConnectionCaps = ConnectionCaps { total: 32, per_address: 16 };
-/// Time limit for closing the store after the drain. Drain and close together take less than ten seconds.
+/// Time limit for closing the store after the last request. The whole shutdown takes less than ten seconds.
 const STORE_CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time limit for stopping the signers of managed keys; closing their PKCS #11 modules then gets the same time again.
+/// Time limit for stopping the signers of managed keys, and again for closing their PKCS #11 modules.
 const SIGNER_STOP_TIMEOUT: Duration = Duration::from_secs(1);
-/// Interval between two probes of the store while nothing fails.
+/// Interval between two probes of the store while the store responds.
 pub const STORE_PROBE_INTERVAL: Duration = Duration::from_secs(5);
-/// HTTP Strict Transport Security (RFC 6797): clients use only TLS for the next year.
+/// Value of `Strict-Transport-Security` (RFC 6797): for a year, clients connect to this host only over TLS.
 const HSTS_POLICY: &str = "max-age=31536000";
 
-/// The settings of a server.
+/// The settings and resources with which a server is opened.
 pub struct ServerOptions {
     /// Address of the main listener; port 0 selects a free port.
     pub listen: SocketAddr,
@@ -101,49 +102,50 @@ pub struct ServerOptions {
     pub connections: ConnectionLimits,
     /// The source of the current time.
     pub clock: Clock,
-    /// The location of the store and the key that unseals it.
+    /// The location of the store, its seal key and other options for opening it.
     pub storage: StorageOptions,
     /// The PKCS #11 libraries that managed keys may use.
     pub pkcs11_libraries: Libraries,
-    /// The settings of the cloud services of managed keys.
+    /// The settings of the cloud key services for managed keys.
     pub cloud: CloudSettings,
-    /// Signers that replace the registered managed keys; usually `None`.
+    /// Signers to use instead of the managed keys that the store registers, for tests; usually `None`.
     pub signers: Option<Arc<dyn Signers>>,
-    /// Numbers of RSA keys of each size that are generated in advance.
+    /// Number of RSA keys of each size to generate in advance.
     pub rsa_key_stock: StockSizes,
     /// Settings of authentication methods.
     pub logins: LoginSettings,
     /// The settings of the HTTP APIs.
     pub settings: HttpSettings,
-    /// The audit devices. If there is at least one, a request is carried out only if one of them records it.
+    /// The audit devices. If there is at least one, the server carries out a request only if a device has recorded it.
     pub audit: Vec<AuditDeviceSettings>,
-    /// Further audit devices inside this process; usually none.
+    /// Additional audit devices that are implemented in this process; usually none.
     pub in_process_audit_devices: Vec<Arc<dyn AuditDevice>>,
-    /// Largest accepted difference between this machine's clock and that of a shared database; usually
+    /// Maximum accepted difference between the clocks of this machine and of a shared database; usually
     /// [`nodes::SKEW_LIMIT`](crate::nodes::SKEW_LIMIT).
     pub skew_limit: Duration,
-    /// Interval between two probes of the store while nothing fails; usually [`STORE_PROBE_INTERVAL`].
+    /// Interval between two probes of the store while the store responds; usually [`STORE_PROBE_INTERVAL`].
     pub store_probe_interval: Duration,
 }
 
 /// Limits on the number of connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// Maximum number on the main listener; 0 means as many as the limit of open files allows, at most 10,000.
+    /// Maximum number of connections of the main listener; 0 means as many as the limit of open files allows, up to
+    /// 10,000.
     pub max: usize,
-    /// Maximum number from one address on the main listener; 0 means half of `max`. Loopback addresses and trusted
-    /// proxies are exempt.
+    /// Maximum number of connections of the main listener from one address; 0 means half of `max`. Loopback addresses
+    /// and trusted proxies are exempt.
     pub max_per_address: usize,
-    /// Maximum number of connections on the public listener; 0 means a quarter of all connections, at most 1000. One
+    /// Maximum number of connections of the public listener; 0 means a quarter of all connections, up to 1000. A single
     /// address may have half of them.
     pub max_public: usize,
 }
 
-/// A server that is open but does not listen yet.
+/// A server whose store is open, but which does not listen yet.
 pub struct Server {
     shared: Arc<ServerState>,
     storage: Storage,
-    /// The data folder of the embedded store.
+    /// The data folder of the embedded store; `None` with PostgreSQL.
     folder: Option<PathBuf>,
     listen: SocketAddr,
     tls: Option<ServerCertificate>,
@@ -156,15 +158,16 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens the store, the domains and every stored mount.
+    /// Opens the store, the domains and all mounts in the store.
     ///
     /// # Errors
-    /// The errors of the store, and those of opening a stored mount.
+    /// The errors of the store and of opening a mount.
     pub async fn open(options: ServerOptions) -> Result<Self> {
         Self::open_with_stores(options, |stores| stores).await
     }
 
-    /// As [`Server::open`], but uses the stores that `wrap_stores` returns, for example wrapped ones.
+    /// As [`Server::open`], but uses the stores that `wrap_stores` makes of the opened ones, for example to inject
+    /// errors.
     ///
     /// # Errors
     /// As [`Server::open`].
@@ -204,7 +207,7 @@ impl Server {
                 })
             }
             Err(error) => {
-                // Releases the lock on the data, so that the store can be opened again.
+                // Closing the store releases its lock, so that it can be opened again.
                 if let Err(second) = storage.shutdown().await {
                     tracing::warn!("the store was not closed cleanly: {second}");
                 }
@@ -218,7 +221,7 @@ impl Server {
         &self.shared
     }
 
-    /// Binds and serves. Must run on an actix system.
+    /// Binds the listeners, starts the background tasks and serves. Must run on an actix system.
     ///
     /// # Errors
     /// `Unavailable` when an address cannot be bound; the store is closed then.
@@ -256,13 +259,13 @@ impl Server {
         publish_certificate_validity(self.tls.as_ref());
         let metrics = metrics.map(BoundListener::serve);
         let public = public.map(BoundListener::serve);
-        // Generating keys earlier would slow down the startup.
+        // Starts the generation of RSA keys in advance. Earlier, it would slow down the startup.
         self.shared.engine.set_rsa_key_stock(self.rsa_key_stock);
         Ok(RunningServer { main: main.serve(), metrics, public, operator, tasks, heartbeats, server: self })
     }
 
-    /// Opens the operator's socket in the data folder of an embedded store. A failure is logged and does not stop the
-    /// server.
+    /// Opens the operator socket in the data folder of an embedded store. An error is logged; the server runs without
+    /// the socket then.
     fn open_operator_socket(&self) -> Option<operator::OperatorSocket> {
         let listening =
             operator::OperatorSocket::listen(self.folder.as_ref()?, self.storage.clone(), self.shared.clone());
@@ -292,17 +295,18 @@ impl Server {
         listener::bind(ListenerSetup { address: self.listen, setting, tls, workers: self.workers, connections }, app)
     }
 
-    /// Binds the public listener, if it is configured. It has its own workers, so as not to delay the main listener.
+    /// Binds the public listener, if it is configured. It has its own workers, so that its requests do not delay those
+    /// of the main listener.
     fn bind_public(&self) -> Result<Option<BoundListener<impl FnOnce() -> dev::Server + use<>>>> {
         let Some((address, caps)) = self.public else { return Ok(None) };
         let connections = Connections::new("public", caps, self.exempt_networks());
         let workers = self.workers.div_ceil(2);
         let setting = "public_listen or --public-listen";
         let setup = ListenerSetup { address, setting, tls: None, workers, connections };
-        self.bind_open(setup, http::public::configure).map(Some)
+        self.bind_tokenless(setup, http::public::configure).map(Some)
     }
 
-    /// Networks that count only against the total limit, not against the limit per address.
+    /// Returns the networks whose connections are exempt from the limit per address.
     fn exempt_networks(&self) -> Vec<IpNet> {
         loopback_networks().into_iter().chain(self.shared.settings.trusted_proxies.iter().copied()).collect()
     }
@@ -310,11 +314,11 @@ impl Server {
     fn bind_metrics(&self, address: SocketAddr) -> Result<BoundListener<impl FnOnce() -> dev::Server + use<>>> {
         let connections = Connections::new("metrics", METRICS_CAPS, loopback_networks().to_vec());
         let setup = ListenerSetup { address, setting: "metrics_listen", tls: None, workers: 1, connections };
-        self.bind_open(setup, http::configure_metrics)
+        self.bind_tokenless(setup, http::configure_metrics)
     }
 
-    /// Binds a listener whose routes need no token.
-    fn bind_open(
+    /// Binds the metrics or public listener, whose routes need no token.
+    fn bind_tokenless(
         &self,
         setup: ListenerSetup,
         configure: fn(&mut ServiceConfig, WorkerState),
@@ -327,7 +331,7 @@ impl Server {
         listener::bind(setup, app)
     }
 
-    /// Closes the store of a server that does not serve.
+    /// Closes the store of a server that does not listen, or no longer listens.
     ///
     /// # Errors
     /// `Unavailable` when closing fails or takes too long. Acknowledged writes are durable even then.
@@ -343,7 +347,7 @@ impl Server {
 
 async fn open_domains(stores: Stores, options: ServerOptions) -> Result<ServerState> {
     let ServerOptions { clock, logins, settings, cloud, .. } = options;
-    // Read before all other data of the store, so that changes by other nodes from now on are noticed.
+    // The change number is read before all other data of the store, so that later changes by other nodes are detected.
     let baseline = match stores.changes {
         Some(log) => Some(ChangeLogBaseline::read(log, clock.clone(), options.skew_limit).await?),
         None => None,
@@ -392,7 +396,7 @@ async fn open_domains(stores: Stores, options: ServerOptions) -> Result<ServerSt
     })
 }
 
-/// Returns a settings document of the server itself, if it is stored.
+/// Returns a document with settings of the server itself (not of a mount); `None` if it does not exist.
 ///
 /// # Errors
 /// `Unavailable` from the store.
@@ -400,10 +404,11 @@ pub async fn read_server_document(store: &dyn AuthStore, name: &str) -> Result<O
     Ok(store.documents("config").await?.into_iter().find(|document| document.key.name == name))
 }
 
-/// Writes a settings document of the server itself, if the stored version is still the one that was read.
+/// Writes a document with settings of the server itself. `previous` is the version that was read, `None` for a new
+/// document.
 ///
 /// # Errors
-/// `Conflict` when the document has changed since; `Unavailable` from the store.
+/// `Conflict` when the document has changed since it was read; `Unavailable` from the store.
 pub async fn write_server_document(
     store: &dyn AuthStore,
     name: &str,
@@ -418,10 +423,11 @@ pub async fn write_server_document(
     store.commit(vec![AuthWrite::Document(write)]).await.map(drop)
 }
 
-/// Returns the identity of the installation, which the first start creates.
+/// Returns the identity of the installation (cluster id and name, store and seal type). Creates the cluster id on the
+/// first start.
 async fn load_or_create_identity(store: &dyn AuthStore, options: &StorageOptions) -> Result<InstallationIdentity> {
     let cluster_id = match load_or_create_cluster_id(store).await {
-        // Another node created it at the same time; use that one.
+        // Another node created the cluster id at the same time; use its id.
         Err(error) if error.kind() == Kind::Conflict => load_or_create_cluster_id(store).await?,
         result => result?,
     };
@@ -444,10 +450,10 @@ async fn load_or_create_cluster_id(store: &dyn AuthStore) -> Result<String> {
     Ok(id)
 }
 
-/// Reads a part of the configuration again. Blocks on files.
+/// Reads a part of the configuration again, on a reload. Blocks on files.
 pub type ConfigReloader<T> = Arc<dyn Fn() -> Result<T> + Send + Sync>;
 
-/// Reads a certificate again and counts the result in the metrics. Blocks on files.
+/// Reads the files of a certificate again and counts the result in the metrics. Blocks on files.
 fn reload_certificate(certificate: &ServerCertificate) -> Result<()> {
     let done = certificate.reload();
     let result = if done.is_ok() { "done" } else { "failed" };
@@ -463,7 +469,7 @@ fn publish_certificate_validity(certificate: Option<&ServerCertificate>) {
     metrics::gauge!(telemetry::TLS_NOT_AFTER, "listener" => MAIN_LISTENER).set(until as f64);
 }
 
-/// A server that listens.
+/// A server that listens and serves requests.
 pub struct RunningServer {
     main: RunningListener,
     metrics: Option<RunningListener>,
@@ -475,17 +481,17 @@ pub struct RunningServer {
 }
 
 impl RunningServer {
-    /// The bound address of the main listener.
+    /// Returns the bound address of the main listener.
     pub fn address(&self) -> SocketAddr {
         self.main.address
     }
 
-    /// The bound address of the metrics listener.
+    /// Returns the bound address of the metrics listener.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics.as_ref().map(|listener| listener.address)
     }
 
-    /// The bound address of the public listener.
+    /// Returns the bound address of the public listener.
     pub fn public_address(&self) -> Option<SocketAddr> {
         self.public.as_ref().map(|listener| listener.address)
     }
@@ -495,9 +501,9 @@ impl RunningServer {
         &self.server.shared
     }
 
-    /// Serves until a signal requests a stop, then stops. When a signal requests a reload, reopens the audit files and
-    /// reads the certificate and, through `libraries`, the PKCS #11 libraries again. Failures are logged and change
-    /// nothing. The service manager is notified of each step.
+    /// Serves until a signal requests a stop, then stops the server. On a reload signal, reopens the audit files, reads
+    /// the certificate again and, with `libraries`, the paths of the PKCS #11 libraries. A part that fails to reload is
+    /// logged and stays as it is. The service manager is notified of start, reload and stop.
     ///
     /// # Errors
     /// As [`RunningServer::stop`].
@@ -507,13 +513,14 @@ impl RunningServer {
         supervisor.ready();
         while signals.next_action().await == SignalAction::Reload {
             supervisor.reloading();
-            // The audit files come first: a log rotation has moved them and is about to compress them.
+            // The audit files are reopened first, because a log rotation has renamed them and is about to compress
+            // them.
             self.server.shared.audit.reopen();
             self.reload_certificate().await;
             self.reload_libraries(&libraries).await;
             supervisor.ready();
         }
-        // From here on the workers end one by one, which the watchdog must not take for a hang.
+        // From here on the workers end one by one. The watchdog must not mistake this for blocked workers.
         if let Some(alive) = alive {
             alive.abort();
         }
@@ -541,11 +548,10 @@ impl RunningServer {
         }
     }
 
-    /// Stops accepting connections, lets running requests finish, stops the signers of managed
-    /// keys and closes the store.
+    /// Stops accepting connections, completes running requests, stops the signers of managed keys and closes the store.
     ///
     /// # Errors
-    /// As [`Server::close`]; `Internal` when the listener had failed.
+    /// As [`Server::close`]; `Internal` when the main listener had failed.
     pub async fn stop(self) -> Result<()> {
         self.server.shared.stopping.start();
         let public = async {
@@ -563,12 +569,12 @@ impl RunningServer {
         {
             telemetry::outage::warn_task_failed("the metrics listener ended before the server stopped", &error);
         }
-        // Before the store closes: a running backup must not get the confirmation that its file was held until the end.
+        // Before the store closes, because closing changes its database file: a running backup must not be confirmed.
         if let Some(operator) = self.operator {
             operator.end().await;
         }
         self.tasks.iter().for_each(JoinHandle::abort);
-        // Discards the RSA keys that were generated in advance, and overwrites them in memory.
+        // Drops the RSA keys that were generated in advance and overwrites them in memory.
         self.server.shared.engine.set_rsa_key_stock(StockSizes::default());
         self.server.shared.mounts.stop().await;
         self.server.shared.managed_keys.stop(SIGNER_STOP_TIMEOUT).await;
@@ -577,8 +583,8 @@ impl RunningServer {
     }
 }
 
-/// Excludes the memory of the process, which holds keys, from core dumps, and denies other processes of
-/// the same user access to it.
+/// Disables core dumps, which would contain keys, and denies other processes of the same user access to this process's
+/// memory.
 ///
 /// # Errors
 /// `Internal` when the system refuses.

@@ -1,5 +1,5 @@
-//! Names of the operating system's users, for messages, from `/etc/passwd` only. Users of a directory service have no
-//! name here.
+//! Names of the operating system's users, for messages. They come from `/etc/passwd` only, so users of a directory
+//! service have no name here.
 
 const PASSWD_FILE: &str = "/etc/passwd";
 

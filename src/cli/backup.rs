@@ -1,7 +1,7 @@
 //! `signet operator backup`, `restore` and `after-restore`.
 //!
-//! `backup` copies the embedded store itself. If a server is running, the command asks it, over the socket in the data
-//! folder, to leave its database file unchanged during the copy. PostgreSQL has its own tools.
+//! `backup` copies the embedded store; PostgreSQL databases are backed up with their own tools. If a server is running,
+//! the command asks it, over the socket in the data folder, not to change its database file during the copy.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -25,7 +25,7 @@ use super::target_installation::{TargetInstallation, embedded_only_error};
 use super::verify_backup::{print_findings, verify_with_progress};
 
 const PG_TOOLS_ADVICE: &str = "copy it with pg_dump or pg_basebackup";
-/// Nice value of a process that copies, so that the copy does not slow the server down.
+/// Nice value (scheduling priority) of the backup process, so that the copy does not slow the server down.
 const COPY_NICE_VALUE: i32 = 15;
 
 #[derive(clap::Args)]
@@ -82,7 +82,8 @@ pub(super) fn backup(arguments: &BackupArguments) -> Result<()> {
     }
 }
 
-/// Adds a copy to a folder and verifies it. Only then reports it to the server as a backup and removes older copies.
+/// Copies the store to a new file in a folder and verifies the file. Only then notifies the server of the backup and
+/// removes older backups.
 fn add_copy(folder: &Path, arguments: &BackupArguments) -> Result<()> {
     let clock = Clock::system();
     let options = arguments.installation.options(clock.clone())?;
@@ -106,7 +107,7 @@ enum CopyMethod {
 
 fn copy_to(data: &Path, file: &Path, quiet: &QuietArgument) -> Result<CopyMethod> {
     owner::require_folder_owner(data)?;
-    // If the process may not lower its priority, it runs at its usual priority.
+    // The result is ignored: if the system refuses, the copy runs at the normal priority.
     let _ = rustix::process::setpriority_process(None, COPY_NICE_VALUE);
     let display = ProgressDisplay::start("copying", ProgressUnit::Bytes, quiet);
     let (partial, copied) = match OperatorClient::connect(data)? {
@@ -134,8 +135,8 @@ fn notify_server(folder: &Path) -> Result<()> {
     server.request(&json!({ "command": "backup-made" })).map(drop)
 }
 
-/// Copies while a server runs. The copy is valid only if the server confirms afterwards that it left the file unchanged
-/// all the time.
+/// Copies the database file of a running server. The copy is valid only if the server confirms afterwards that the file
+/// did not change during the copy.
 fn copy_through_server(
     mut server: OperatorClient,
     folder: &Path,
@@ -195,7 +196,8 @@ pub(super) fn restore(arguments: &RestoreArguments) -> Result<()> {
     Ok(())
 }
 
-/// Requires an intact copy. A server may start on a damaged copy and fail only later, when it reads the damaged part.
+/// Fails if a backup file is damaged. Without this check, a server could start on the restored file and fail later,
+/// when it reads the damaged part.
 async fn require_intact(copy: &Path) -> Result<()> {
     let mut findings = Findings::default();
     if check_restorable_file(copy, &mut findings).await? {
@@ -204,7 +206,7 @@ async fn require_intact(copy: &Path) -> Result<()> {
     print_findings(&copy.display().to_string(), &findings)
 }
 
-/// Adds the name of the copy to an error, and advice if the seal key is the cause.
+/// Adds the path of the backup to an error, and advice if the backup was made under another seal key.
 fn explain_seal_key_error(copy: &Path, error: Error) -> Error {
     let name = copy.display().to_string();
     if error.kind() != Kind::Invalid || !error.text().starts_with("seal") {

@@ -1,6 +1,7 @@
 //! `signet bootstrap`: creates the first user of the projects API, once, in the store that the configuration names.
 //!
-//! A server on the embedded store must not run. The user's token can create organizations and invite other users.
+//! With the embedded store, the server must be stopped. The user's token can create organizations and invite other
+//! users.
 
 use crate::clock::Clock;
 use crate::config::Config;
@@ -14,8 +15,8 @@ use serde_json::json;
 use super::installation::{ConfigFileArgument, load_as_owner, storage_options};
 use super::output::{self, stdout_error};
 
-/// Environment variable with a predefined token of the first user, for environments where the output is not read, such
-/// as a container.
+/// Environment variable that predefines the first user's token, for environments such as containers, whose output is
+/// not read. The token is not printed then.
 const TOKEN_VARIABLE: &str = "SIGNET_BOOTSTRAP_TOKEN";
 /// Minimum length of the token in [`TOKEN_VARIABLE`], in characters.
 const MIN_TOKEN_LENGTH: usize = 32;
@@ -32,7 +33,7 @@ pub(crate) struct BootstrapArguments {
     email: String,
 }
 
-/// Creates the first user and prints the token, unless the token came from the environment.
+/// Creates the first user. Prints the user's token, unless it was given in [`TOKEN_VARIABLE`].
 pub(crate) fn run(arguments: &BootstrapArguments) -> Result<()> {
     let config = load_as_owner(&arguments.config.file)?;
     actix_rt::System::new().block_on(bootstrap(&config, arguments))

@@ -1,4 +1,4 @@
-//! Requesting a certificate: the common part of `issue` and `renew`.
+//! Requests a certificate, for `issue` and `renew`.
 //!
 //! The private key is generated here and never sent. The server gets a certification request with an `Idempotency-Key`,
 //! so the command can repeat the request after a lost response. The command rejects a certificate that is for another
@@ -24,15 +24,15 @@ use super::client::{self, AuthenticatedClient, ClientRequest, ClientResponse};
 use super::names::TypedNames;
 use super::path;
 
-/// Maximum number of missing authorities that are looked up to complete a chain.
+/// Maximum number of CA certificates that are looked up to complete an incomplete chain.
 const MAX_CHAIN_LENGTH: usize = 8;
-/// Maximum number of mounts, and of issuers per mount, in which a missing authority is looked up.
+/// Maximum number of mounts, and of issuers per mount, that are searched for a missing CA certificate.
 const MAX_SEARCHED_ENTRIES: usize = 64;
-/// The default role and mount, which `signet dev` creates.
+/// Default role. `signet dev` creates this role, in the mount [`DEFAULT_MOUNT`].
 const DEFAULT_ROLE: &str = "dev";
 const DEFAULT_MOUNT: &str = "pki";
-/// Endings of the server's warnings that a role takes the names from the certification request and ignores those in the
-/// body.
+/// Suffixes of the server's warnings that the role takes the names from the certification request and ignores the names
+/// in the request body.
 const REQUEST_NAME_WARNING_ENDINGS: [&str; 2] = ["(use_csr_sans)", "(use_csr_common_name)"];
 const CERTIFICATE_LABEL: &str = "CERTIFICATE";
 
@@ -61,9 +61,9 @@ pub(super) struct IssuingRole {
 }
 
 pub(super) enum ClientKeySource<'s> {
-    /// The key of a certification request.
+    /// The client's own key, for which it has this certification request.
     Request(&'s ClientCsr),
-    /// A key that the server generates.
+    /// A key pair that the server generates and returns.
     ServerKey,
 }
 
@@ -75,7 +75,7 @@ pub(super) struct ClientCsr {
 }
 
 impl ClientCsr {
-    /// Parses a PEM text.
+    /// Parses a certification request in PEM.
     ///
     /// # Errors
     /// `Invalid` when the request cannot be parsed, or was not signed with its own key.
@@ -89,7 +89,7 @@ impl ClientCsr {
         })
     }
 
-    /// Creates a request for names, signed by `key`.
+    /// Creates a certification request with the given subject and alternative names, signed by `key`.
     ///
     /// # Errors
     /// `Internal` when the crypto library fails.
@@ -105,7 +105,7 @@ impl ClientCsr {
     }
 }
 
-/// Generates a private key and returns it with its PEM text.
+/// Generates a private key. Returns the key and its PEM encoding.
 ///
 /// # Errors
 /// `Invalid`, with the field, for an unknown type or size.
@@ -115,7 +115,8 @@ pub(super) fn generate_key(key_type: &str, bits: i64) -> Result<(PrivateKey, Sec
     Ok((key, text))
 }
 
-/// Returns the type and size of key that a role requires, if the server rejected a key of type `kind` for that reason.
+/// Parses the server's error for a rejected key of type `kind`. Returns the key type and size (in bits, 0 for the
+/// default) that the role requires; `None` for other errors.
 pub(super) fn required_key_type(refusal: &Error, kind: KeyKind) -> Option<(&'static str, i64)> {
     let after = |before: &str| refusal.text().split_once(before).map(|(_, rest)| rest);
     if let Some(rest) = after("role requires keys of type ") {
@@ -128,7 +129,8 @@ pub(super) fn required_key_type(refusal: &Error, kind: KeyKind) -> Option<(&'sta
 pub(super) struct CertifyError {
     pub(super) error: Error,
     pub(super) retry_after: Option<Duration>,
-    /// `true` if the server issued an unusable certificate: a retry would probably not help.
+    /// `true` if the server issued a certificate that the client cannot use. A retry would probably have the same
+    /// result.
     pub(super) is_unusable_certificate: bool,
 }
 
@@ -170,10 +172,10 @@ pub(super) struct PemCertificate {
 }
 
 impl PemCertificate {
-    /// Parses a PEM text.
+    /// Parses a certificate in PEM.
     ///
     /// # Errors
-    /// `Invalid` when the text is no certificate.
+    /// `Invalid` when the text is not a certificate.
     pub(super) fn read(text: &str) -> Result<Self> {
         match pem::parse_first_block(text)? {
             Some((label, der)) if label == CERTIFICATE_LABEL => {
@@ -203,11 +205,11 @@ pub(super) enum ChainSelection {
 
 pub(super) struct ReceivedCertificate {
     pub(super) leaf: PemCertificate,
-    /// The authorities above the leaf, starting with its issuer.
+    /// The CA certificates above the leaf, starting with its issuer.
     pub(super) chain: Vec<PemCertificate>,
     /// The private key of the leaf, if the server generated it.
     pub(super) key: Option<Secret>,
-    /// Time to request the next certificate, in Unix seconds.
+    /// Time at which the client should renew the certificate, in Unix seconds, as the server recommends.
     pub(super) renew_after: Option<i64>,
     pub(super) warnings: Vec<String>,
 }
@@ -240,7 +242,7 @@ impl ReceivedCertificate {
 }
 
 impl AuthorityArguments {
-    /// Returns the role and the mount from the arguments, or the defaults.
+    /// Returns the role and the mount from the arguments. Each of them has a default.
     pub(super) fn issuing_role(&self) -> IssuingRole {
         IssuingRole {
             mount: self.mount.clone().unwrap_or_else(|| DEFAULT_MOUNT.to_owned()),
@@ -248,7 +250,7 @@ impl AuthorityArguments {
         }
     }
 
-    /// Requests a certificate from the role of the arguments.
+    /// Requests a certificate, with the role and mount of the arguments.
     ///
     /// # Errors
     /// Those of [`AuthorityArguments::certify_with_role`].
@@ -260,11 +262,12 @@ impl AuthorityArguments {
         self.certify_with_role(&self.issuing_role(), subject, names).await
     }
 
-    /// Requests a certificate. The names are also sent in the body, for roles that ignore the names in a certification
-    /// request. If the names in both are equal, the server's warnings that it ignored one of them are dropped.
+    /// Requests a certificate. The names are sent in the certification request and in the request body, because some
+    /// roles ignore one of the two. If both contain the same names, the server's warnings about ignored names are
+    /// dropped.
     ///
     /// # Errors
-    /// The server's error response; an unusable certificate.
+    /// The server's error response; an error if the issued certificate is unusable.
     pub(super) async fn certify_with_role(
         &self,
         issuing: &IssuingRole,
@@ -289,8 +292,8 @@ impl AuthorityArguments {
             .await?;
         let mut answer: CertifyResponse = reply.json();
         if reply.status == 400 && key.is_some() && answer.errors.iter().any(|text| text.contains("Idempotency-Key")) {
-            // A role that does not store certificates cannot deduplicate requests and rejects the key. Send the request
-            // once without the key.
+            // If the role does not store certificates, the server cannot deduplicate requests and rejects the
+            // `Idempotency-Key`. Send the request once without it.
             reply = self.caller.request(ClientRequest::post(&path, &body)).await?;
             answer = reply.json();
         }
@@ -364,11 +367,11 @@ fn rejection_hint(reply: &ClientResponse, errors: &[String], caller: &Authentica
     }
 }
 
-/// Validates a response.
+/// Validates the server's response to a certification request.
 ///
 /// # Errors
-/// `BadGateway` when a part of the response is missing, or the certificate is for another key or not signed by its
-/// authority.
+/// `BadGateway` when a field is missing in the response, the certificate is for another key, or the returned CA
+/// certificate did not sign it.
 fn validate_response(answer: CertifyResponse, expected: Option<&ClientCsr>) -> Result<ReceivedCertificate> {
     let CertifyResponse { data, warnings, .. } = answer;
     let missing = |what: &str| Error::new(Kind::BadGateway, format!("the server's response has no {what}"));
@@ -402,8 +405,8 @@ fn validate_response(answer: CertifyResponse, expected: Option<&ClientCsr>) -> R
     Ok(ReceivedCertificate { leaf, chain, key, renew_after, warnings: warnings.unwrap_or_default() })
 }
 
-/// Returns a UUID of version 7 (RFC 9562): it begins with the time, so that the server inserts new keys at the end of
-/// its index.
+/// Generates an `Idempotency-Key`: a UUID of version 7 (RFC 9562). It begins with the time, so that the server appends
+/// new keys at the end of its index.
 fn idempotency_key() -> String {
     let millis = Clock::system().now().unix_timestamp_nanos() / 1_000_000;
     let millis = u64::try_from(millis).unwrap_or_default();
@@ -451,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_requests_are_uuids_of_version_7() {
+    fn idempotency_keys_are_version_7_uuids() {
         let key = idempotency_key();
         assert_eq!((key.len(), key.as_bytes()[14]), (36, b'7'));
         assert_ne!(key, idempotency_key());

@@ -1,9 +1,8 @@
 //! `signet check`: reports whether a server would start and serve with a configuration.
 //!
-//! The configuration file is read first, with the environment. Then everything that it names is checked: files, the
-//! store and its seal, the listeners. Each check prints a line with `ok`, `note` or `wrong`. The command changes
-//! nothing, and a server may be running. It must run as the server's user, because it checks the permissions of that
-//! user.
+//! It reads the configuration file and the environment, then checks everything that they name: files, the store and its
+//! seal, the listeners. Each check prints a line with `ok`, `note` or `wrong`. The command changes nothing, and the
+//! server may be running. Run it as the server's user, because it checks the permissions of that user.
 
 mod environment;
 mod listeners;
@@ -33,8 +32,8 @@ pub(crate) struct CheckArguments {
     file_only: bool,
 }
 
-/// Reports all checks, and fails if a server would not start or serve. `commands` is the definition of the whole
-/// command line, to know the environment variables of all arguments.
+/// Runs and prints all checks. Fails if a server would not start or serve. `commands` is the definition of the whole
+/// command line, which contains the environment variables of all arguments.
 pub(crate) fn run(arguments: &CheckArguments, commands: &clap::Command) -> Result<(), CommandFailure> {
     let file = &arguments.config.file;
     let config = config::load(file)?;
@@ -98,7 +97,7 @@ fn check_files(report: &mut CheckReport, config: &Config) {
     }
 }
 
-/// Checks that a file can be appended to or created, without doing so.
+/// Checks that a file can be opened for appending or created, without changing or creating it.
 fn check_appendable(path: &Path) -> std::io::Result<()> {
     match append_options().open(path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {

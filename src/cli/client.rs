@@ -1,4 +1,4 @@
-//! The HTTP client of all commands.
+//! The HTTP client of the commands that call a running server.
 //!
 //! The token is sent only to the configured server: redirects are not followed, and plain http is allowed only to this
 //! machine. If the server is busy, a request is repeated until `--patience` ends ([`AuthenticatedClient::request`]). If
@@ -23,21 +23,20 @@ use super::output::one_line;
 use super::token;
 
 const LOCALHOST: &str = "localhost";
-/// Maximum length of a redirect target or foreign text that is shown, in characters.
+/// Maximum number of characters that messages quote from a redirect target or an unexpected response body.
 const MAX_QUOTED_CHARACTERS: usize = 200;
 /// Maximum size of a response, in bytes.
 const MAX_RESPONSE_BYTES: usize = 4 << 20;
-/// Maximum pause that is accepted from `Retry-After`. A larger value may be a mistake, and must not delay work that is
-/// due.
+/// Upper limit for the server's `Retry-After`. A larger value may be a mistake and must not delay an urgent renewal.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
-/// The first pause before a request is repeated, and the maximum pause before further repetitions.
+/// The pause before the first retry of a request, and the maximum pause before later retries.
 const RETRY_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 const CACERT_ARGUMENT: &str = "--cacert or SIGNET_CACERT";
 
-/// API path that explains how policies decide about a request of any token.
+/// API path that explains which policy rule allows or denies a request. The request body names the token.
 const EXPLAIN_PATH: &str = "sys/internal/explain";
-/// API path that explains how policies decide about a request of the token that calls it.
+/// API path that explains which policy rule allows or denies a request with the calling token.
 const EXPLAIN_SELF_PATH: &str = "sys/internal/explain-self";
 
 /// Maximum time to establish a connection. It is a part of `--timeout`.
@@ -73,11 +72,11 @@ pub(super) struct AuthenticatedClient {
 
 #[derive(Clone, Copy)]
 pub(super) struct ClientRequest<'q> {
-    /// GET, LIST, POST or DELETE.
+    /// HTTP method: GET, LIST, POST or DELETE.
     pub(super) method: &'static str,
     pub(super) path: &'q str,
     pub(super) body: Option<&'q Value>,
-    /// The `Idempotency-Key`. A POST without a key is not repeated after a lost response.
+    /// Value of the `Idempotency-Key` header field. A POST without one is not retried after a lost response.
     pub(super) idempotency_key: Option<&'q str>,
 }
 
@@ -98,7 +97,7 @@ impl<'q> ClientRequest<'q> {
         Self { method: "POST", body: Some(body), ..Self::get(path) }
     }
 
-    /// `true` if repeating the request has no further effect.
+    /// `true` if the request can be sent twice with the same effect as once.
     fn is_idempotent(&self) -> bool {
         self.method != "POST" || self.idempotency_key.is_some()
     }
@@ -109,14 +108,14 @@ pub(super) struct ClientResponse {
     pub(super) status: u16,
     /// The server's `Retry-After`, at most an hour.
     pub(super) retry_after: Option<Duration>,
-    /// The server's TLS certificate, DER.
+    /// The server's TLS certificate in DER; `None` over plain HTTP.
     pub(super) peer_certificate: Option<Vec<u8>>,
     pub(super) body: PartlySecret,
     /// The server's explanation of a denied request (403), if available.
     denial: Option<String>,
 }
 
-/// The body of a response. `D` has the fields of `data` that the caller needs.
+/// The JSON body of a response. `D` is the type of its member `data`, with the fields that the caller needs.
 #[derive(Default, Deserialize)]
 #[serde(default, bound = "D: Default + Deserialize<'de>")]
 pub(super) struct ClientResponseBody<D> {
@@ -138,8 +137,8 @@ impl From<Error> for NoResponse {
 }
 
 impl AuthenticatedClient {
-    /// Sends a request. Retries until `--patience` ends: when the server responds with 429 or 503 and a `Retry-After`,
-    /// and after a lost response if the request may be repeated.
+    /// Sends a request. Until `--patience` ends, retries it when the server responds with 429 or 503 and a
+    /// `Retry-After`, and after a lost response if the request is idempotent.
     ///
     /// # Errors
     /// Those of [`ServerEndpoint::post`]; `Invalid` when no token is given.
@@ -192,7 +191,7 @@ impl AuthenticatedClient {
         self.token.has_login()
     }
 
-    /// Names the source of the token, for messages.
+    /// Returns the argument or variable that the token comes from, for messages.
     pub(super) fn token_source(&self) -> String {
         self.token.source_name()
     }
@@ -214,12 +213,13 @@ impl AuthenticatedClient {
     }
 }
 
-/// Returns the strings in a JSON array; none if the value is not an array.
+/// Iterates over the strings in a JSON array. Yields nothing if the value is not an array.
 pub(super) fn texts_in(array: &Value) -> impl DoubleEndedIterator<Item = &str> {
     array.as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// Adds up to a fifth of random delay, so that callers that were rejected together do not retry together.
+/// Lengthens a delay by a random time of up to a fifth, so that clients that were rejected together do not retry
+/// together.
 pub(super) fn with_jitter(wait: Duration) -> Duration {
     wait.saturating_add(wait / (5 * 255) * u32::from(random::bytes::<1>()[0]))
 }
@@ -258,16 +258,17 @@ impl ServerEndpoint {
         self.timeout
     }
 
-    /// Returns the address without a trailing `/v1`, with which other clients expect it.
+    /// Returns the server address without a trailing `/v1`. Users may add it, because other clients expect it.
     pub(super) fn address(&self) -> &str {
         let address = self.address.trim_end_matches('/');
         let server = address.strip_suffix("/v1").map(|server| server.trim_end_matches('/'));
-        // In `https://v1` it is the host name, and stays.
+        // In `https://v1`, `v1` is the host name and must stay.
         server.filter(|server| !server.ends_with(':')).unwrap_or(address)
     }
 
-    /// Sends a GET below `/v1` without a token. Returns the status and the JSON body. With `accepts_any_certificate`
-    /// any TLS certificate is accepted, for callers that only need to know whether the server responds.
+    /// Sends a GET request for a path below `/v1`, without a token. Returns the status and the JSON body.
+    /// `accepts_any_certificate` turns off the verification of the server's certificate, for callers that only need to
+    /// know whether a server responds.
     ///
     /// # Errors
     /// Those of [`ServerEndpoint::post`].
@@ -284,7 +285,7 @@ impl ServerEndpoint {
         Ok((status, serde_json::from_slice(body.expose()).unwrap_or_default()))
     }
 
-    /// Sends a request. If the server denies it, requests an explanation.
+    /// Sends a request. If the response is 403, also requests an explanation from the server.
     async fn send(&self, request: ClientRequest<'_>, token: &str) -> std::result::Result<ClientResponse, NoResponse> {
         let mut reply = self.send_without_explanation(request, token).await?;
         if reply.status == 403 && !token.is_empty() && !request.path.starts_with(EXPLAIN_PATH) {
@@ -326,7 +327,7 @@ impl ServerEndpoint {
         self.send_request(request).await
     }
 
-    /// Like [`ServerEndpoint::post`], but posts a binary body with a media type.
+    /// As [`ServerEndpoint::post`], with a binary body of the given media type.
     ///
     /// # Errors
     /// Those of [`ServerEndpoint::post`].
@@ -359,7 +360,7 @@ impl ServerEndpoint {
             .tls_info(true)
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
-            // `localhost` must not depend on the resolver. Port 0 means the port of the URL.
+            // Resolves `localhost` without DNS. Port 0 stands for the port of the URL.
             .resolve_to_addrs(LOCALHOST, &[(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()]);
         if let Some(file) = &self.cacert {
             let certificates = NamedFile { setting: CACERT_ARGUMENT, path: file }.read_certificates()?;
@@ -395,7 +396,7 @@ impl ServerEndpoint {
     /// Reads the body of a response.
     ///
     /// # Errors
-    /// `Unavailable` when the body is cut off, `BadGateway` when it is too large.
+    /// `Unavailable` when the connection ends within the body, `BadGateway` when the body is too large.
     async fn read(&self, mut answer: reqwest::Response) -> Result<PartlySecret> {
         let base = self.address();
         let mut body = PartlySecret::default();
@@ -437,10 +438,10 @@ impl ServerEndpoint {
     }
 }
 
-/// Parses `Retry-After` (RFC 9110 10.2.3) in seconds; dates are ignored.
+/// Parses a `Retry-After` value (RFC 9110, 10.2.3). Supports seconds only; returns `None` for a date.
 fn parse_retry_after(after: &str) -> Option<Duration> {
     let digits = Some(after.trim()).filter(|text| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit()))?;
-    // A number that is too large counts as the maximum.
+    // A number that does not fit into 64 bits counts as the maximum.
     Some(Duration::from_secs(digits.parse().unwrap_or(u64::MAX)).min(MAX_RETRY_AFTER))
 }
 
@@ -451,12 +452,12 @@ fn token_header(token: &str) -> Result<HeaderValue> {
 }
 
 impl ClientResponse {
-    /// Parses the body as JSON. Returns the default value for a body in another format.
+    /// Parses the body as JSON. Returns the default of `T` if the body is not JSON of that type.
     pub(super) fn json<T: Default + DeserializeOwned>(&self) -> T {
         serde_json::from_slice(self.body.expose()).unwrap_or_default()
     }
 
-    /// Returns the `data` of the body; null if the body has none.
+    /// Returns the member `data` of the JSON body; null if it is missing.
     pub(super) fn data(&self) -> Value {
         self.json::<Value>().get_mut("data").map(Value::take).unwrap_or_default()
     }
@@ -468,7 +469,8 @@ impl ClientResponse {
         }
     }
 
-    /// Returns the `data` of the response; null if the path does not exist or the token may not read it (404, 403).
+    /// Returns the member `data` of the JSON body; null if the path does not exist (404) or the token may not read it
+    /// (403).
     ///
     /// # Errors
     /// The server's error for every other status.
@@ -480,8 +482,9 @@ impl ClientResponse {
         }
     }
 
-    /// Converts a response with an error status to an error: the server's errors and warnings, a hint, and the time of
-    /// `Retry-After`. For a body in another format, such as that of a proxy, the error shows its beginning.
+    /// Converts a response with an error status to an error with the server's errors and warnings, `hint`, and the time
+    /// of `Retry-After`. If the body is not in the server's format, for example because a proxy responded, the error
+    /// quotes its beginning.
     pub(super) fn to_error(&self, hint: &str) -> Error {
         let denial = self.denial.as_ref().filter(|_| hint.is_empty()).map(|denial| format!(" ({denial})"));
         let hint = denial.as_deref().unwrap_or(hint);
@@ -501,15 +504,15 @@ impl ClientResponse {
     }
 }
 
-/// Returns the beginning of an untrusted text, quoted and escaped so that it has no effect on a terminal.
+/// Quotes the beginning of an untrusted text, and escapes control characters so that it is safe to print on a terminal.
 fn quote_beginning(text: &[u8]) -> String {
-    // A character has at most four bytes.
+    // A UTF-8 character has at most four bytes.
     let text = String::from_utf8_lossy(&text[..text.len().min(4 * MAX_QUOTED_CHARACTERS)]);
     let shown: String = text.trim().chars().take(MAX_QUOTED_CHARACTERS).collect();
     if shown.is_empty() { shown } else { format!("{shown:?}") }
 }
 
-/// Requires an address at which the token is protected: https, or this machine.
+/// Rejects a server address to which a token would be sent unprotected: it must use https or a loopback address.
 ///
 /// # Errors
 /// `Invalid` for plain http to another machine, and for an invalid URL.
@@ -536,7 +539,7 @@ fn find_tls_error(error: &reqwest::Error) -> Option<&rustls::Error> {
         if let Some(found) = cause.downcast_ref() {
             return Some(found);
         }
-        // `source` of an I/O error skips the error inside it; `get_ref` returns that error.
+        // `std::io::Error::source` skips the error that the I/O error wraps; `get_ref` returns the wrapped error.
         let within = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
         next = within.map(|within| -> &(dyn std::error::Error + 'static) { within }).or_else(|| cause.source());
     }
@@ -618,7 +621,7 @@ mod tests {
         ] {
             assert_eq!(refused(body), said);
         }
-        // A text of any length, also cut within a character.
+        // The text is long, and the limit falls within a multi-byte character.
         let long = "\u{20ac}".repeat(1 << 20);
         assert_eq!(
             refused(long.as_bytes()).chars().count(),

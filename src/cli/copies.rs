@@ -16,11 +16,11 @@ use time::{PrimitiveDateTime, UtcOffset};
 
 use super::output::try_print;
 
-/// Format of the file name of a copy. Sorted names are in the order of time.
+/// Format of a backup's file name. The alphabetical order of the names is the order of their times.
 const COPY_NAME_FORMAT: &[BorrowedFormatItem<'_>] =
     format_description!("signet-[year][month][day]T[hour][minute][second]Z.db");
 
-/// Returns the path of a copy that is made at `now`.
+/// Returns the path for a backup that is made at `now`.
 ///
 /// # Errors
 /// `Internal` for a time beyond the year 9999.
@@ -28,12 +28,12 @@ pub(super) fn copy_path(folder: &Path, now: Time) -> Result<PathBuf> {
     now.to_offset(UtcOffset::UTC).format(COPY_NAME_FORMAT).map(|name| folder.join(name)).map_err(Error::internal)
 }
 
-/// Finds the newest copy in a folder.
+/// Returns the path of the newest backup in a folder.
 ///
 /// # Errors
-/// `NotFound` when there is no copy; `Unavailable` when the folder cannot be read.
+/// `NotFound` when the folder contains no backup; `Unavailable` when it cannot be read.
 pub(super) fn find_newest(folder: &Path) -> Result<PathBuf> {
-    let name = list_names(folder)?.into_iter().filter(|name| is_copy(name)).max();
+    let name = list_names(folder)?.into_iter().filter(|name| is_backup_name(name)).max();
     name.map(|name| folder.join(name)).ok_or_else(|| {
         let text = format!(
             "{}: holds no backup (a file signet-….db, made by signet operator backup --folder)",
@@ -43,22 +43,24 @@ pub(super) fn find_newest(folder: &Path) -> Result<PathBuf> {
     })
 }
 
-/// Removes all but the newest `keep` copies, and leftovers of killed commands. `new_copy` is always kept. The
-/// caller holds the lock of the folder.
+/// Removes all but the newest `keep` backups, and temporary files of killed commands. `new_copy` is always kept. The
+/// caller must hold the `FolderLock` of the folder.
 ///
 /// # Errors
-/// `Unavailable`, with the file that cannot be removed.
+/// `Unavailable`, with the path of the file that cannot be removed.
 pub(super) fn prune(folder: &Path, keep: usize, new_copy: &Path) -> Result<()> {
     let names = list_names(folder)?;
     let mut others: Vec<&String> =
-        names.iter().filter(|name| is_copy(name) && new_copy.file_name() != Some(name.as_ref())).collect();
+        names.iter().filter(|name| is_backup_name(name) && new_copy.file_name() != Some(name.as_ref())).collect();
     others.sort_unstable_by(|a, b| b.cmp(a));
     for name in others.into_iter().skip(keep.saturating_sub(1)) {
         let copy = folder.join(name);
         std::fs::remove_file(&copy).map_err(|e| Error::of_io(copy.display(), "removed", e))?;
         try_print(&json!({ "removed": copy }), format!("{}: removed", copy.display()));
     }
-    for name in names.iter().filter(|name| name.split_once(PARTIAL_SUFFIX).is_some_and(|(copy, _)| is_copy(copy))) {
+    for name in
+        names.iter().filter(|name| name.split_once(PARTIAL_SUFFIX).is_some_and(|(copy, _)| is_backup_name(copy)))
+    {
         let partial = folder.join(name);
         std::fs::remove_dir_all(&partial).map_err(|e| Error::of_io(partial.display(), "removed", e))?;
         let text = format!("{}: removed, left by a command that was killed", partial.display());
@@ -67,7 +69,7 @@ pub(super) fn prune(folder: &Path, keep: usize, new_copy: &Path) -> Result<()> {
     Ok(())
 }
 
-fn is_copy(name: &str) -> bool {
+fn is_backup_name(name: &str) -> bool {
     PrimitiveDateTime::parse(name, COPY_NAME_FORMAT).is_ok()
 }
 
@@ -111,7 +113,7 @@ mod tests {
         for other in
             ["signet-20260131T030000Z.dump", "signet-20261331T030000Z.db", "signet.db", "xsignet-20260131T030000Z.db"]
         {
-            assert!(!is_copy(other), "{other}");
+            assert!(!is_backup_name(other), "{other}");
         }
     }
 

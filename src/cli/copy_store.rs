@@ -1,8 +1,9 @@
 //! `signet operator copy-store`: copies the embedded store to PostgreSQL.
 //!
-//! The server must be stopped, because writes that it makes after the copy would be lost. It may run if a backup is
-//! copied instead of the store. The original store is marked as moved, so that no server starts on it. The mark is
-//! written before the first row is copied, and removed only if the database is known to be empty.
+//! The server must be stopped, because its writes after the copy would be lost. With `--from`, a backup is copied
+//! instead of the store, and the server may run. The original store is marked as moved, so that no server starts on it.
+//! The mark is written before the first row is copied, and removed only if the copy failed and the database is
+//! certainly empty.
 
 use std::path::{Path, PathBuf};
 
@@ -71,7 +72,7 @@ async fn copy_store(
     verify_copy(to, seal_key, clock, quiet).await
 }
 
-/// Copies the store itself, not a backup. No server can start on the store once its data may be in the database.
+/// Copies the store itself, not a backup, and marks it as moved before the copy begins.
 async fn move_store(
     options: StorageOptions,
     folder: &Path,
@@ -85,18 +86,18 @@ async fn move_store(
         backup::is_moved(folder)?
     };
     if !is_repeated {
-        // Opening and closing the store updates its schema and merges its log into the database file. An interrupted
-        // earlier run of this command has already done so; the mark that it left shows this.
+        // Opening and closing the store updates its schema and merges the write-ahead log into the database file. If
+        // the store is already marked as moved, an earlier, interrupted run has done this.
         storage::open(options).await?.shutdown().await?;
     }
     let locked = backup::lock(folder)?;
     if !is_repeated {
-        // The mark comes before the first row: wherever the copy fails, no server can start on this store while the
-        // database may be complete.
+        // The store is marked before the first row is copied. Otherwise, after a failed copy, a server could start on
+        // this store although the database may be complete.
         backup::record_move(folder, clock.now())?;
     }
     let copied = copy_rows(backup::database_path(folder), seal_key.clone(), &to, &clock, quiet).await;
-    // After an error the database is certainly empty, so a server may start on this store again.
+    // `copy_rows` returns an error only if the database is empty, so a server may start on this store again.
     if copied.is_err() && !is_repeated {
         backup::remove_move_record(folder)?;
     }
@@ -105,7 +106,7 @@ async fn move_store(
     verify_copy(to, seal_key, clock, quiet).await
 }
 
-/// Fails if it is unknown whether the copy was committed. `more` is added to the error.
+/// Returns an error if it is unknown whether the database committed the copy. `more` is appended to the error text.
 fn require_known_outcome(outcome: TransferOutcome, more: &str) -> Result<()> {
     let TransferOutcome::Unknown(lost) = outcome else { return Ok(()) };
     let text = format!(
@@ -122,7 +123,7 @@ async fn verify_copy(database: PostgresUrl, seal_key: SealKey, clock: Clock, qui
     let findings = findings.map_err(|e| e.within("the copy is complete, but could not be verified"))?;
     match (findings.count_certain(), findings.count()) {
         (0, 1..) => {
-            // Only CRLs are missing. The first start publishes new ones, because all revocations were copied.
+            // Only CRLs are missing. The server publishes new ones when it starts, because all revocations were copied.
             let lines: Vec<String> = findings.lines().collect();
             let text = "the database: ok except for its CRLs, which the first start publishes again";
             let object = json!({ "subject": "the database", "ok": true, "findings": lines });
@@ -133,7 +134,7 @@ async fn verify_copy(database: PostgresUrl, seal_key: SealKey, clock: Clock, qui
     }
 }
 
-/// Requires an intact backup with the schema of this program. Opening the backup would check neither.
+/// Fails if a backup is damaged or has the schema of another version. Opening the backup would not detect this.
 async fn require_intact(file: &Path) -> Result<()> {
     let mut findings = Findings::default();
     if verify::check_file(&VerifyTarget::File(file.to_owned()), &mut findings).await? {
@@ -145,7 +146,7 @@ async fn require_intact(file: &Path) -> Result<()> {
 /// Copies the rows of the store in `file` to the database.
 ///
 /// # Errors
-/// Those of opening the store and of [`transfer::copy`]; then the database is empty.
+/// Those of opening the store and of [`transfer::copy`]. After any of them, the database is empty.
 async fn copy_rows(
     file: PathBuf,
     seal_key: SealKey,
@@ -166,6 +167,6 @@ async fn copy_rows(
     };
     let copied = transfer::copy(&source, to, clock.now(), &display.progress, report_table).await;
     drop(display);
-    // The source was only read, so an error while closing it does not affect the copy.
+    // `source` was only read, so an error while closing it does not affect the copy.
     close_store(&source, copied).await
 }

@@ -1,6 +1,6 @@
 //! `signet dev`: a development server with plain HTTP on the loopback and a root token on the screen.
 //!
-//! In the projects API the same token is that of an owner of the organization `dev`.
+//! The same token is also valid in the projects API, for an owner of the organization `dev`.
 
 use std::fs::DirBuilder;
 use std::net::SocketAddr;
@@ -70,7 +70,7 @@ const TOKEN_NAME: &str = "dev";
 const DEV_ORGANIZATION: &str = "dev";
 /// Lifetime of the root certificate, and maximum lifetime of certificates in its mount.
 const ROOT_TTL: Duration = Duration::from_secs(87_600 * 3_600);
-/// Maximum number of pending writes.
+/// Maximum number of pending writes to the store.
 const MAX_PENDING_WRITES: usize = 4096;
 
 pub(crate) async fn run(arguments: DevArguments) -> Result<()> {
@@ -89,7 +89,7 @@ pub(crate) async fn run(arguments: DevArguments) -> Result<()> {
             "--public-listen: a development server listens on the loopback only, such as 127.0.0.1:8080",
         ));
     }
-    // From here on a signal ends the server properly, even during its start.
+    // From here on, SIGTERM and SIGINT shut the server down in order, even while it starts.
     let signals = Signals::watch()?;
     let temporary = TemporaryFolder::new_unless(arguments.data_dir.is_some())?;
     let folder = arguments.data_dir.as_deref().unwrap_or(temporary.path());
@@ -171,8 +171,8 @@ async fn dev_server_options(
     })
 }
 
-/// Reads the seal key from the folder. Only for a new store, creates a key: an existing store can be opened only with
-/// its own key.
+/// Reads the seal key from `file`. If the file is missing, creates a key for an empty store; for an existing store,
+/// fails, because only its own key opens it.
 async fn read_or_create_seal_key(file: &Path, database: &Database) -> Result<SealKey> {
     if file.exists() {
         return SealKey::from_file(file);
@@ -187,8 +187,8 @@ async fn read_or_create_seal_key(file: &Path, database: &Database) -> Result<Sea
     }
 }
 
-/// Creates the root token (and revokes an older one), a mount with an authority that can issue, and the organization
-/// `dev`.
+/// Creates the root token (and revokes the previous one), a PKI mount with a certificate authority, and the
+/// organization `dev`. Returns the root token.
 async fn prepare_server(server: &Server, root_token: Option<&str>) -> Result<String> {
     let shared = server.shared();
     let token = shared.auth.root_token(root_token, TOKEN_NAME).await?;
@@ -204,7 +204,7 @@ async fn prepare_server(server: &Server, root_token: Option<&str>) -> Result<Str
     Ok(token)
 }
 
-/// Creates the organization `dev`, whose owner gets `token`. Revokes the owner's older token.
+/// Creates the organization `dev` and its owner, whose token is `token`. Revokes the owner's previous token.
 async fn prepare_projects(projects: &Projects, token: &str) -> Result<()> {
     let token = token::from_text(token).ok_or_else(|| Error::invalid("--root-token: is too long"))?;
     let prepared = projects.run("dev", SessionAccess::Write(SERVER_CALLER), move |mut tx| {
@@ -279,7 +279,7 @@ impl TemporaryFolder {
             return Ok(Self(None));
         }
         let path = std::env::temp_dir().join(format!("signet-dev-{}", random::base62(16)));
-        // Not recursive, so that an existing folder, which belongs to another process, is an error.
+        // Not recursive, so that creation fails if the folder exists: another process may use it.
         DirBuilder::new()
             .mode(0o700)
             .create(&path)
@@ -295,7 +295,7 @@ impl TemporaryFolder {
 impl Drop for TemporaryFolder {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
-            // A failure is ignored, because the system clears its temporary folders.
+            // An error is ignored, because the system cleans up its folder for temporary files.
             let _ = std::fs::remove_dir_all(path);
         }
     }

@@ -1,8 +1,7 @@
-//! `signet explain`: asks the running server whether a token may do something on a path, and which
-//! policy rule decides that.
+//! `signet explain`: asks the server whether a token may send a request, and which policy rule allows or denies it.
 //!
-//! The token in question is identified by its accessor, or read from standard input. The token itself is never an
-//! argument, because arguments are visible to all users of the machine.
+//! The token in question is given by its accessor, or read from standard input. It is never an argument itself, because
+//! all users of the machine can see arguments.
 
 use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
@@ -43,7 +42,8 @@ pub(crate) async fn run(arguments: ExplainArguments) -> Result<()> {
     let mut signals = Signals::watch()?;
     let data = tokio::select! {
         data = request_explanation(&arguments) => data?,
-        // The signal is handled here, so that the terminal, which may be without echo, is restored.
+        // Signals are handled here, because the default action would leave the terminal without echo while it prompts
+        // for the token.
         () = signals.wait_for_stop() => return Err(Error::new(Kind::Unavailable, "explain: ended by a signal")),
     };
     output::print_result(&data, render_explanation(&data, &arguments.method.to_uppercase()).trim_end())
@@ -84,7 +84,8 @@ async fn request_explanation(arguments: &ExplainArguments) -> Result<Value> {
     }
 }
 
-/// Reads the token in question from standard input. `own` is the source of the caller's token, if one is given.
+/// Reads the token to explain from standard input. `own` is the argument or variable of the caller's own token, for a
+/// hint in the error.
 async fn read_token_in_question(own: Option<String>) -> Result<Secret> {
     let line = terminal::read_secret("token to explain").await?;
     match line.expose_text().map(str::trim) {
@@ -143,7 +144,7 @@ fn render_rule(rule: &Value) -> String {
     format!("{}: {}", render_rule_sources(&rule["written"]), join_texts(&rule["capabilities"]))
 }
 
-/// Renders the paths of a policy rule, each with the name of its policy.
+/// Renders where a rule is written: the paths, each with the name of its policy.
 fn render_rule_sources(written: &Value) -> String {
     let place = |place: &Value| {
         let comment = place["comment"].as_str().map(|text| format!(" ({text})")).unwrap_or_default();

@@ -1,23 +1,23 @@
-//! Failures of commands, and their exit statuses.
+//! The failures of a command, and the exit status of each.
 
 use crate::error::{Error, Kind};
 
-/// Exit status of a command that could not do its work or reach the server.
+/// Exit status of a command that failed, for example because the server is unreachable.
 const EXIT_ERROR: u8 = 1;
 /// Exit status for an invalid command line, as used by clap.
 pub(super) const EXIT_USAGE: u8 = 2;
-/// Exit status of a command that did its work and found problems.
+/// Exit status of a checking command that completed and found problems.
 const EXIT_FINDING: u8 = 3;
 
 pub(crate) enum CommandFailure {
-    /// The command could not do its work.
+    /// The command failed.
     Error(Error),
-    /// The command did its work, and found something wrong.
+    /// The command completed its checks and found problems, which the error describes.
     Finding(Error),
 }
 
 impl CommandFailure {
-    /// Returns the error, for the message.
+    /// Returns the error to print.
     pub(crate) fn error(&self) -> &Error {
         match self {
             Self::Error(error) | Self::Finding(error) => error,

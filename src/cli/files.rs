@@ -1,9 +1,9 @@
-//! Files that commands write: new files, which replace nothing, and complete replacements of files.
+//! Writing of files by commands: creation of new files, and atomic replacement of existing ones.
 //!
-//! Both kinds are written to a temporary file in the same folder, synced and renamed, so that readers see only complete
-//! files and a full disk leaves nothing behind. A replacement keeps the owner and the mode, except that a file with
-//! secrets is readable at most by its group. A symbolic link stays and its target is replaced, if `resolved_path`
-//! allows following the link. `lock` keeps other commands from replacing files of the same folder.
+//! In both cases the content is written to a temporary file in the same folder, synced and renamed, so that readers see
+//! only complete files. A replacement keeps the owner and the mode of the file, but a file with secrets is readable at
+//! most by its group. If the path is a symbolic link that `resolved_path` allows to follow, its target is replaced.
+//! `lock` keeps other commands from replacing files in the same folder at the same time.
 
 mod lock;
 mod resolved_path;
@@ -20,7 +20,7 @@ pub(super) use crate::files::folder_of;
 pub(super) use self::lock::FolderLock;
 pub(super) use self::staged::{FileContent, OnExisting, StagedFile, exists_error, write_new};
 
-/// Requires that `file` exists. `named_by` is the flag or argument that names it, for messages.
+/// Fails if `file` does not exist. `named_by` is the flag or argument that names the file, for messages.
 ///
 /// # Errors
 /// Those of [`Error::of_file`].
@@ -28,7 +28,7 @@ pub(super) fn require_file(named_by: &str, file: &Path) -> Result<()> {
     std::fs::metadata(file).map(drop).map_err(|e| Error::of_file(named_by, file, "read", e))
 }
 
-/// Creates a folder and the missing folders above it. Error messages begin with `subject`, which contains the path.
+/// Creates a folder and its missing parent folders. Error messages begin with `subject`, which contains the path.
 pub(super) fn create_folder(subject: impl Display, folder: &Path, mode: u32) -> Result<()> {
     let created = DirBuilder::new().recursive(true).mode(mode).create(folder);
     created.map_err(|e| Error::of_io(subject, "created", e))

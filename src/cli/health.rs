@@ -1,8 +1,9 @@
-//! `signet health`: checks if a server is ready, for containers and other environments that can only run a program.
+//! `signet health`: checks whether a server is ready or alive. It serves as the health check of a container, which runs
+//! a program instead of sending a request.
 //!
 //! The address comes from a configuration file or SIGNET_ADDR. No token is sent. With a configuration file, the request
-//! may go to a loopback address that the server's certificate does not contain. Any certificate is accepted then,
-//! because nothing secret is sent.
+//! may go to a loopback address that the server's certificate does not name. Any certificate is therefore accepted,
+//! which is safe because the request contains no secret.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -16,9 +17,9 @@ use super::client::ServerEndpoint;
 use super::failure::CommandFailure;
 use super::output::try_print;
 
-/// Readiness: the store is reachable and the server is not stopping.
+/// API path of the readiness check: the store is reachable and the server is not stopping.
 const READINESS_PATH: &str = "sys/health";
-/// Liveness: the process responds.
+/// API path of the liveness check: the process responds.
 const LIVENESS_PATH: &str = "sys/live";
 
 #[derive(clap::Args)]
@@ -34,7 +35,7 @@ pub(crate) struct HealthArguments {
     server: ServerEndpoint,
 }
 
-/// Sends the request. Fails with a finding (exit status 3) if the server responds that it is not ready or live.
+/// Runs the check. Fails with a finding (exit status 3) if the server responds that it is not ready or not alive.
 pub(crate) async fn run(arguments: HealthArguments) -> Result<(), CommandFailure> {
     let probe = match &arguments.config {
         Some(file) => HealthProbe::of(&config::load(file)?, arguments.server.timeout()),
@@ -70,7 +71,7 @@ impl HealthProbe {
         }
     }
 
-    /// Returns the version of the server at this address, if one responds, ready or not.
+    /// Returns the version of the server at this address, ready or not; `None` if no server responds.
     pub(super) async fn running_version(&self) -> Option<String> {
         let (_, body) = self.probe(READINESS_PATH).await.ok()?;
         let is_ours = body["product"] == "signet";
@@ -95,8 +96,8 @@ pub(super) fn describe_not_ready(status: u16) -> String {
     }
 }
 
-/// Returns the address at which a server is reachable from its own machine: the loopback if it listens on all
-/// addresses.
+/// Returns the IP address at which a server is reachable from its own machine: a loopback address if the server listens
+/// on all addresses, otherwise the address it listens on.
 fn local_address(listen: IpAddr) -> IpAddr {
     match listen {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

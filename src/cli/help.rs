@@ -1,4 +1,5 @@
-//! Help texts that clap does not derive: the groups of commands, examples, and the page that documents each command.
+//! Help texts that clap does not derive from doc comments: command groups, examples, and the documentation page of each
+//! command.
 
 use std::fmt::Write as _;
 
@@ -16,9 +17,9 @@ const COMMAND_GROUPS: &[(&str, &[&str])] = &[
 /// Description of the `help` command. clap adds this command later, so its description cannot be looked up here.
 const HELP_ABOUT: &str = "Print this message or the help of a command";
 
-/// Documentation of one command.
+/// Examples and documentation page for the help of one command.
 struct CommandHelp {
-    /// The words of the command, without `signet`.
+    /// The command line words that select the command, without `signet`: for example `operator init`.
     command: &'static str,
     examples: &'static [&'static str],
     /// Path of the documentation page, such as `docs/installation.md`.
@@ -130,8 +131,8 @@ pub(super) fn with_help(root: Command) -> Command {
     })
 }
 
-/// Adds the text of an entry to a command or one of its subcommands. `words` are the names of the subcommands, the last
-/// one first.
+/// Adds the examples and page of `entry` to the help of the subcommand that `words` selects below `command`. `words` is
+/// in reverse order, the innermost subcommand first.
 fn add_help(command: Command, mut words: Vec<&'static str>, entry: &'static CommandHelp) -> Command {
     match words.pop() {
         Some(word) => command.mut_subcommand(word, |command| add_help(command, words, entry)),
@@ -149,7 +150,7 @@ fn render_examples(entry: &CommandHelp) -> String {
     text
 }
 
-/// Returns the template of `signet --help`, with the commands in groups.
+/// Renders clap's help template for `signet --help`, in which the commands are grouped.
 fn root_help_template(root: &Command) -> String {
     let styles = Styles::styled();
     let header = *styles.get_header();
@@ -176,7 +177,7 @@ mod tests {
 
     use super::*;
 
-    /// Collects the words of all commands below this one.
+    /// Adds the full names of all subcommands of `command` to `all`, each prefixed with `before`.
     fn words(command: &Command, before: &str, all: &mut BTreeSet<String>) {
         for sub in command.get_subcommands() {
             let name = format!("{before}{}", sub.get_name());
@@ -214,7 +215,8 @@ mod tests {
             for example in *examples {
                 assert!(example.starts_with(command), "{command}: {example}");
                 let (line, _) = example.split_once(" >").unwrap_or((example, ""));
-                // The one example with a quoted argument, which must be one word.
+                // This argument is quoted in one example; the test splits the line at blanks, so it must become one
+                // word.
                 let line = line.replace("'systemctl reload nginx'", "reload");
                 let words = ["signet"].into_iter().chain(line.split(' ')).map(str::to_owned);
                 let parsed = crate::cli::CommandLine::definition().try_get_matches_from(words);

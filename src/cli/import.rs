@@ -1,10 +1,10 @@
-//! `signet import`: imports an authority from a folder of PEM files: keys and certificates, then its CRLs.
+//! `signet import`: imports a certificate authority from a folder: first its keys and certificates, then its CRLs.
 //!
-//! Everything is read before anything is sent, and CRLs are verified with the certificates in the folder. A mount that
+//! All files are read, and the CRLs verified with the certificates in the folder, before anything is sent. A mount that
 //! already has another authority is rejected, because two authorities may use the same serial numbers. If the server
-//! still rejects a CRL, the new issuers and keys are deleted again. The command sends CA certificates, their keys, and
-//! the newest CRL of each issuer, because an older CRL may list certificates that were released from hold later. It
-//! reports all other contents of the folder as left out.
+//! rejects a CRL, the issuers and keys of this import are deleted again. Of each issuer only the newest CRL is sent,
+//! because an older one may list certificates that were later released from hold. Files that are not sent are reported
+//! as left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -65,7 +65,7 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<()> {
     let password = arguments.p12_password_file.as_deref().map(read_password).transpose()?;
     let found = ImportFolder::read_folder(&arguments.folder, password.as_ref())?;
     let ImportSelection { bundle, keys, crls } = found.select(arguments.without_refused_crls)?;
-    arguments.require_own_mount(token.expose_text().unwrap_or_default(), &keys).await?;
+    arguments.require_no_other_authority(token.expose_text().unwrap_or_default(), &keys).await?;
     let display = ProgressDisplay::start("importing", ProgressUnit::Items("files"), &arguments.quiet);
     display.progress.expect(1 + crls.len() as u64);
     let post_import = async |path: &str, media_type: &str, bytes: Vec<u8>| {
@@ -104,7 +104,8 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<()> {
         warnings.extend(further.unwrap_or_default());
     }
     drop(display);
-    // Drops the warnings that the CRL of an issuer is missing, if this command has imported that CRL.
+    // The import of the certificates warned that the CRL of each issuer is missing. Drop these warnings for issuers
+    // whose CRL was imported afterwards.
     let is_about_imported_crl =
         |text: &String| text.contains("issuers/import/crl") && covered.iter().any(|id| text.contains(id.as_str()));
     warnings.iter().filter(|text| !is_about_imported_crl(text)).for_each(|text| print_notice("warning", text));
@@ -112,9 +113,9 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<()> {
 }
 
 impl ImportArguments {
-    /// Rejects a mount that has the key of another authority, which is not in the folder. If the mount already has all
-    /// keys of the folder, it is accepted, so that an import can be repeated.
-    async fn require_own_mount(&self, token: &str, imported: &[PublicKey]) -> Result<()> {
+    /// Rejects a mount with an authority whose key is not in the folder. A mount that already has all keys of the
+    /// folder is accepted, so that an import can be repeated.
+    async fn require_no_other_authority(&self, token: &str, imported: &[PublicKey]) -> Result<()> {
         if self.into_existing || imported.is_empty() {
             return Ok(());
         }
@@ -132,10 +133,10 @@ impl ImportArguments {
         Err(Error::new(Kind::Conflict, text))
     }
 
-    /// Returns the issuers in the mount whose private key is there too: name or id, and public key. Empty if there is
-    /// no such mount.
+    /// Returns the name (or id) and the public key of each issuer in the mount that has its private key there. Empty if
+    /// the mount does not exist.
     async fn issuers_with_key(&self, token: &str) -> Result<Vec<(String, PublicKey)>> {
-        // Listing issuers needs no permission, so the status 403 means that there is no such mount.
+        // Listing issuers needs no permission, so a 403 response means that the mount does not exist.
         let path = format!("{}/issuers", self.mount);
         let list = self.server.request(ClientRequest::list(&path), token).await?.visible_data()?;
         let mut found = Vec::new();
@@ -146,7 +147,7 @@ impl ImportArguments {
             let path = format!("{}/issuer/{id}/json", self.mount);
             let issuer = self.server.request(ClientRequest::get(&path), token).await?.visible_data()?;
             let name = info["issuer_name"].as_str().filter(|name| !name.is_empty()).unwrap_or(id);
-            // The issuer may have been deleted in the meantime.
+            // If the issuer was deleted after the listing, the response has no certificate; it is skipped.
             if let Ok(link) = PemCertificate::read(issuer["certificate"].as_str().unwrap_or_default()) {
                 found.push((name.to_owned(), link.certificate.key().clone()));
             }
@@ -154,8 +155,8 @@ impl ImportArguments {
         Ok(found)
     }
 
-    /// Deletes the new issuers and keys of an import whose CRL was rejected: without the CRL, certificates that the
-    /// authority has revoked would become valid again. Returns the error to report.
+    /// Deletes the issuers and keys that an import has created, because the server rejected a CRL. Without the CRL,
+    /// certificates that the authority has revoked would become valid again. Returns the error for the user.
     async fn roll_back(&self, imported: &ImportData, token: Option<&str>, refused: Error) -> Error {
         let issuers = imported.imported_issuers.iter().flatten().map(|id| format!("issuer/{id}"));
         let keys = imported.imported_keys.iter().flatten().map(|id| format!("key/{id}"));
@@ -203,7 +204,7 @@ fn parse_response(reply: &ClientResponse, source: &token::TokenArguments) -> Res
     Err(reply.to_error(&hint))
 }
 
-/// Renders the result of an imported CRL as JSON and as text.
+/// Renders the server's response to an imported CRL as JSON and as text.
 fn render_imported_crl(file: &Path, data: &ImportData) -> (Value, String) {
     let number = |number: Option<u64>| number.map_or("none".to_owned(), |number| number.to_string());
     let object = json!({
@@ -314,8 +315,8 @@ impl ImportFolder {
         Ok(())
     }
 
-    /// Selects the keys, certificates and CRLs to send. If `without_refused` is set, a CRL that cannot be imported is
-    /// skipped.
+    /// Selects the keys, certificates and CRLs to send. A CRL that cannot be imported is skipped if `without_refused`
+    /// is set, and otherwise an error.
     fn select(self, without_refused: bool) -> Result<ImportSelection> {
         let (authorities, others): (Vec<_>, Vec<_>) =
             self.certificates.into_iter().partition(|(_, certificate)| certificate.is_ca());
@@ -378,7 +379,8 @@ struct FolderCrl {
     head: ForeignCrl,
 }
 
-/// Parses a CRL completely. Verifies its signature if a certificate of its issuer is in the folder.
+/// Parses a CRL with all its entries. Verifies its signature if `authorities` contains a certificate with the name of
+/// its issuer.
 fn parse_crl(der: Vec<u8>, authorities: &[(PathBuf, Certificate)]) -> Result<FolderCrl> {
     const ENTRIES_AT_ONCE: usize = 1000;
     let head = ForeignCrl::read(der.clone())?;

@@ -1,4 +1,5 @@
-//! Common parts of the commands that read a configuration file.
+//! Functions for the commands that read a configuration file: loading it, and opening the store and the seal key that
+//! it names.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +18,7 @@ use crate::telemetry;
 use super::output::print_warnings;
 use super::owner;
 
-/// Display name of the root token of a setup, which is revoked at the end of the setup.
+/// Display name of the temporary root token of `signet setup`, which revokes the token when it ends.
 pub(super) const SETUP_TOKEN_NAME: &str = "setup";
 
 /// The configuration file of a command.
@@ -28,7 +29,7 @@ pub(crate) struct ConfigFileArgument {
     pub(super) file: PathBuf,
 }
 
-/// Loads the configuration, installs its logging and forbids core dumps.
+/// Loads the configuration, installs the logging that it configures, and forbids core dumps.
 pub(super) fn load_and_initialize(file: &Path) -> Result<Config> {
     let config = config::load(file)?;
     telemetry::install_logs(&config.log)?;
@@ -36,7 +37,7 @@ pub(super) fn load_and_initialize(file: &Path) -> Result<Config> {
     Ok(config)
 }
 
-/// Like [`load_and_initialize`], but fails if root runs the command and the installation belongs to another user.
+/// As [`load_and_initialize`], but fails if root runs the command and the store belongs to another user.
 pub(super) fn load_as_owner(file: &Path) -> Result<Config> {
     let config = load_and_initialize(file)?;
     owner::require_owner(&config)?;
@@ -65,7 +66,8 @@ pub(super) fn storage_options(config: &Config, clock: Clock, if_missing: IfMissi
     })
 }
 
-/// Returns the seal key that the configuration names. A key in a device is not accessed yet.
+/// Returns the seal key that the configuration names. For a key in a device (PKCS #11 or cloud), the device is not
+/// accessed yet.
 pub(super) fn seal_key(config: &Config) -> Result<SealKey> {
     match &config.seal_key {
         SealKeySource::File(file) if !file.exists() => Err(Error::invalid(format!(
@@ -83,8 +85,8 @@ pub(super) fn seal_key(config: &Config) -> Result<SealKey> {
     }
 }
 
-/// Closes the store and returns the result of the work. A failure to close is only a warning, because
-/// acknowledged writes are durable.
+/// Closes the store and returns `done`, the result of the work on it. An error while closing is only printed as a
+/// warning, because acknowledged writes are durable.
 pub(super) async fn close_store<T>(storage: &Storage, done: Result<T>) -> Result<T> {
     if let Err(error) = storage.shutdown().await {
         print_warnings(&[format!("the store was not closed cleanly: {error}")]);
@@ -120,7 +122,7 @@ pub(super) fn server_options(config: &Config, tls: Option<ServerCertificate>) ->
     })
 }
 
-/// Installs logging for commands without a configuration file.
+/// Installs logging as the environment variables configure it, for commands without a configuration file.
 pub(super) fn install_logs_from_environment() -> Result<()> {
     telemetry::install_logs(&config::log_settings_from_environment(|name| std::env::var(name).ok())?)
 }

@@ -1,10 +1,11 @@
 //! `signet issue`: requests a certificate and writes NAME.pem, NAME-key.pem and ca.pem.
 //!
-//! The private key is generated here and never sent. With `--server-key` the server generates the key, and with `--csr`
-//! the key is elsewhere. NAME.pem contains the certificate and the intermediate authorities; ca.pem contains all
-//! authorities. `--existing` decides whether existing files are an error, kept or replaced. Before the request, the
-//! command checks that all files can be written, so that no certificate is issued in vain. An existing `ca.pem` stays.
-//! If its contents differ, the authorities are written to NAME-ca.pem.
+//! The command generates the private key and never sends it. With `--server-key` the server generates the key; with
+//! `--csr` the caller supplies a certification request. NAME.pem contains the certificate and the intermediate CA
+//! certificates, ca.pem all CA certificates. `--existing` decides whether existing files are an error, kept or
+//! replaced. The command checks that it can write all files before it sends the request, so that no certificate is
+//! issued in vain. An existing `ca.pem` with other contents is not changed: the CA certificates are written to
+//! NAME-ca.pem then.
 
 use std::path::{Path, PathBuf};
 
@@ -25,12 +26,12 @@ use super::output;
 /// Maximum size of a key, certificate or request file, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Names, in messages, the argument for an existing certificate, and the argument for its key.
+/// Argument that error messages name when a file that the command writes cannot be used.
 const OUT_ARGUMENT: &str = "--out";
 const KEEP_ARGUMENT: &str = "--existing keep";
 
-/// Maximum number of attempts to find the key that a role accepts: the default key, a key of the type that the role
-/// requires, and one of the size that it requires.
+/// Maximum number of requests with different keys: with the default key, then with the key type that the role requires,
+/// then with the key size that it requires.
 const MAX_KEY_TYPE_ATTEMPTS: usize = 3;
 
 #[derive(clap::Args)]
@@ -106,10 +107,11 @@ pub(crate) async fn run(arguments: IssueArguments) -> Result<()> {
     print_issued(&files, &issued, &ca, order.needs_key())
 }
 
-/// A key that was generated or read here. The text is present only if the key was generated, to be written to a file.
+/// A private key that the command has generated or read from a file. The second value is its PEM encoding, to be
+/// written to a file; `None` if it was read.
 type ClientKey = (PrivateKey, Option<Secret>);
 
-/// What the arguments request: names, file names, and the source of the key.
+/// The certificate that the arguments request: its names, the base of its file names, and the source of its key.
 struct CertificateOrder {
     names: TypedNames,
     /// NAME, the base of the file names.
@@ -157,8 +159,8 @@ impl CertificateOrder {
         }
     }
 
-    /// Requests the certificate. If the role rejects the default type or size of key and the arguments give none,
-    /// retries with those that the role requires.
+    /// Requests the certificate. If the role rejects the default key type or size, and the arguments specify none,
+    /// retries with the type and size that the role requires.
     async fn request_certificate(
         &self,
         arguments: &IssueArguments,
@@ -196,35 +198,35 @@ fn read_request(file: &Path) -> Result<ClientCsr> {
     ClientCsr::read(&String::from_utf8_lossy(text.expose())).map_err(|e| e.within(&file.display().to_string()))
 }
 
-/// Reads a private key from a file. `named_by` is the argument that names the file.
+/// Reads a private key from a PEM file. `named_by` is the argument that names the file, for messages.
 ///
 /// # Errors
-/// `Invalid` without a usable key.
+/// `Invalid` when the file contains no usable private key; those of [`read_text`].
 pub(super) fn read_key(named_by: &str, file: &Path) -> Result<PrivateKey> {
     let text = read_text(named_by, file)?;
     let key = text.expose_text().ok_or_else(|| Error::invalid("private key: not PEM")).and_then(PrivateKey::from_pem);
     key.map_err(|e| e.within(&file.display().to_string()))
 }
 
-/// Reads the first certificate from a file. `named_by` is the argument that names the file.
+/// Reads the first certificate from a PEM file. `named_by` is the argument that names the file, for messages.
 ///
 /// # Errors
-/// `Invalid` without a certificate.
+/// `Invalid` when the file contains no certificate; those of [`read_text`].
 pub(super) fn read_leaf(named_by: &str, file: &Path) -> Result<PemCertificate> {
     let text = read_text(named_by, file)?;
     let link = text.expose_text().ok_or_else(|| Error::invalid("not PEM")).and_then(PemCertificate::read);
     link.map_err(|e| e.within(&file.display().to_string()))
 }
 
-/// Reads a file. `named_by` is the argument or setting that names it.
+/// Reads a file of at most [`MAX_FILE_BYTES`]. `named_by` is the argument or setting that names the file, for messages.
 ///
 /// # Errors
-/// `Invalid` when it does not exist or is too long, `Unavailable` when it cannot be read.
+/// `Invalid` when the file does not exist or is too large, `Unavailable` when it cannot be read.
 pub(super) fn read_text(named_by: &str, file: &Path) -> Result<Secret> {
     read_open_file(named_by, std::fs::File::open(file).map_err(|e| Error::of_file(named_by, file, "read", e))?, file)
 }
 
-/// Like [`read_text`], but reads a file that is open already.
+/// As [`read_text`], for a file that is already open.
 pub(super) fn read_open_file(named_by: &str, opened: std::fs::File, file: &Path) -> Result<Secret> {
     let text = Secret::read(opened, MAX_FILE_BYTES + 1).map_err(|e| Error::of_file(named_by, file, "read", e))?;
     if text.expose().len() as u64 > MAX_FILE_BYTES {
@@ -242,9 +244,9 @@ struct IssueFiles {
 
 enum ExistingFiles {
     Nothing,
-    /// Only the key exists. A certificate is requested for it.
+    /// Only the private key exists, in this file. A certificate is requested for it.
     Key(PathBuf),
-    /// The certificate and its key exist, so nothing has to be done.
+    /// The certificate and its private key exist, so none is requested.
     All(Box<PemCertificate>),
 }
 
@@ -313,7 +315,7 @@ impl IssueFiles {
         Ok(())
     }
 
-    /// Writes the files and returns the path of the file with the authorities. The key gets its final name first,
+    /// Writes the files. Returns the path of the file with the CA certificates. The key gets its final name first,
     /// because the other files are useless without it.
     async fn write(
         &self,
@@ -350,8 +352,9 @@ impl IssueFiles {
         Ok(ca.clone())
     }
 
-    /// Returns the file for the authorities: `ca.pem`, or NAME-ca.pem if `ca.pem` has other contents, which stay. The
-    /// second value says how to write the file; `None` if it contains the authorities already.
+    /// Returns the file for the CA certificates: `ca.pem`, or NAME-ca.pem if `ca.pem` exists with other contents. The
+    /// second value says how to treat an existing file; `None` if the file already contains exactly these CA
+    /// certificates.
     fn authority(&self, authorities: &[u8], existing: ExistingPolicy) -> (&PathBuf, Option<OnExisting>) {
         let has = |file: &Path| read_text(OUT_ARGUMENT, file).is_ok_and(|text| text.expose() == authorities);
         match existing {
@@ -371,7 +374,7 @@ fn has_content(file: &Path) -> bool {
     path_exists(file) && !is_empty(file)
 }
 
-/// Returns warnings about an existing certificate that is kept: that it has expired, or lacks some of the requested
+/// Returns the warnings for an existing certificate that is kept: it has expired, or it lacks some of the requested
 /// names.
 fn kept_file_warnings(files: &IssueFiles, leaf: &PemCertificate, names: &TypedNames) -> Result<Vec<String>> {
     let file = files.certificate.display();

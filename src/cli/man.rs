@@ -6,9 +6,9 @@ use crate::error::{Error, Result};
 use clap::Command;
 use clap_mangen::Man;
 
-/// An empty date for the header of a page. Without the quotes, roff would take the next field of the header for the
+/// The empty date in the header of a manual page. Without the quotes, roff would read the next header field as the
 /// date.
-const NO_DATE: &str = "\"\"";
+const EMPTY_PAGE_DATE: &str = "\"\"";
 
 #[derive(clap::Args)]
 pub(crate) struct ManArguments {
@@ -23,7 +23,7 @@ pub(crate) fn run(arguments: &ManArguments, definition: Command) -> Result<()> {
     write_pages(&definition, folder).map_err(|e| Error::of_io(folder.display(), "written to", e))
 }
 
-/// Writes the page of a command and the pages of its subcommands. The synopsis is the usage line of `--help`.
+/// Writes the manual pages of a command and of its subcommands. The synopsis of a page is the usage line of `--help`.
 fn write_pages(command: &Command, folder: &Path) -> std::io::Result<()> {
     for subcommand in command.get_subcommands() {
         write_pages(subcommand, folder)?;
@@ -31,7 +31,7 @@ fn write_pages(command: &Command, folder: &Path) -> std::io::Result<()> {
     let mut command = command.clone();
     let usage = command.render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ").to_owned();
-    let page = Man::new(command.override_usage(usage)).date(NO_DATE);
+    let page = Man::new(command.override_usage(usage)).date(EMPTY_PAGE_DATE);
     page.source(concat!("signet ", env!("BUILD_VERSION"))).manual("Signet Manual").generate_to(folder)?;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! `signet migrate`: updates the schema of the store.
 //!
-//! `serve` also updates an embedded store when it starts; with this command it can be done before. It logs one line per
-//! migration to standard error.
+//! `signet serve` also updates the schema of an embedded store when it starts; this command does it beforehand. It logs
+//! one line per migration to standard error.
 
 use crate::clock::Clock;
 use crate::config;
@@ -15,11 +15,11 @@ use super::installation::{ConfigFileArgument, storage_options};
 use super::output::try_print;
 use super::owner;
 
-/// Opens the store, which applies missing migrations, and closes it.
+/// Opens the store, which applies the pending migrations, and closes it.
 pub(crate) fn run(arguments: &ConfigFileArgument) -> Result<()> {
     let config = config::load(&arguments.file)?;
     owner::require_owner(&config)?;
-    // Log the migrations with any filter: they are the purpose of this command.
+    // Log the migrations whatever filter is configured: the user runs this command to see them.
     let filter = format!("{},signet::storage=info", config.log.filter);
     telemetry::install_logs(&LogSettings { filter, ..config.log.clone() })?;
     forbid_core_dumps()?;

@@ -1,7 +1,7 @@
 //! The names of a certificate, classified by their form.
 //!
-//! A text that parses as an IP address is one. A text with `://` or the prefix `urn:` is a URI, a text with `@` is a
-//! mailbox, and any other is a DNS name. The server decides whether the role allows the names.
+//! A name that parses as an IP address is one. A name with `://` or the prefix `urn:` is a URI, a name with `@` is an
+//! e-mail address, and any other is a DNS name. The server decides whether the role allows the names.
 
 use std::net::IpAddr;
 
@@ -64,8 +64,8 @@ impl TypedName {
 }
 
 impl TypedNames {
-    /// Parses names, and preserves their order. The common name is the first DNS name or mailbox that is short enough
-    /// for it, or else the first IP address.
+    /// Parses names, and preserves their order. The common name becomes the first DNS name or e-mail address of at most
+    /// [`MAX_COMMON_NAME_LENGTH`] characters, or else the first IP address.
     ///
     /// # Errors
     /// `Invalid` for a text that is not a name.
@@ -118,7 +118,7 @@ impl TypedNames {
         self
     }
 
-    /// Returns the alternative names that `others` does not have.
+    /// Returns the alternative names of `self` that are not names in `others`.
     pub(super) fn difference(&self, others: &Self) -> Vec<String> {
         let lacks = |of: fn(&Self) -> &Vec<String>| {
             let has = |name: &str| {
@@ -130,8 +130,8 @@ impl TypedNames {
         [lacks(|names| &names.dns), lacks(|names| &names.emails), lacks(|names| &names.uris), ips].concat()
     }
 
-    /// Returns the names that are lost in a new certificate with the names `others`. The common name is not lost if it
-    /// is an alternative name there.
+    /// Returns the names of `self` that a new certificate with the names `others` lacks. The common name may be an
+    /// alternative name there.
     pub(super) fn lost_in(&self, others: &Self) -> Vec<String> {
         let mut lost = self.difference(others);
         let name = &self.common_name;
@@ -167,10 +167,10 @@ impl TypedNames {
         }
     }
 
-    /// Returns the base of file names, derived from the first name.
+    /// Derives the base of the file names (NAME in NAME.pem) from the first name of the certificate.
     ///
     /// # Errors
-    /// `Invalid` for a name that is not allowed in file names.
+    /// `Invalid` for a name that is not usable as a file name.
     pub(super) fn file_stem(first: &str) -> Result<String> {
         let name = match TypedName::of(first) {
             Ok(TypedName::Uri(_) | TypedName::Ip(_)) => {
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_called_after_a_name_and_stay_in_their_folder() {
+    fn file_stem_of_a_name_contains_no_path_separator() {
         for (first, file) in
             [("*.web.test", "_.web.test"), ("2001:db8::7", "2001_db8__7"), ("spiffe://a/b", "spiffe___a_b")]
         {

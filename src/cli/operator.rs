@@ -1,4 +1,5 @@
-//! `signet operator`: administration of an installation. `init` is here, the other commands have their own modules.
+//! `signet operator`: administration of an installation. This module contains `init`; the other commands have their own
+//! modules.
 //!
 //! `signet operator init` creates the first root token of an installation, once. The server must not run. A new
 //! installation without a seal key gets one; a key is never created for existing data.
@@ -82,7 +83,8 @@ async fn init(config: &Config) -> Result<()> {
     let storage = match storage::open(storage_options(config, Clock::system(), IfMissing::Create)?).await {
         Ok(storage) => storage,
         Err(error) => {
-            // The error means that the database has data under another key, so the new key is useless.
+            // The error means that the database already has data that another key seals. The new key is useless, so
+            // remove it.
             if let (Some(file), StoreLocation::Database(_), Kind::Invalid) = (&new_key, &config.store, error.kind()) {
                 let _ = std::fs::remove_file(file);
             }
@@ -116,11 +118,12 @@ async fn create_first_token(storage: &Storage, config: &Config, show: impl FnOnc
     root_token::issue_and_show(storage, &auth, config, FIRST_ROOT_TOKEN_PATH, show).await
 }
 
-/// Creates the file of the seal key if it is missing and the data folder is absent or empty. With a database, always
-/// creates a missing file: whether the database is new shows when it is opened.
+/// Creates the seal key file if it is missing and the data folder is missing or empty. For a database, always creates a
+/// missing file, because only opening the database shows whether it is new. Returns the path of a created file.
 ///
 /// # Errors
-/// `Invalid` when the file is missing and the data folder is in use; `Conflict` and `Unavailable` from the file.
+/// `Invalid` when the file is missing but the data folder is not empty; `Conflict` and `Unavailable` when the file
+/// cannot be created.
 pub(super) fn create_seal_key(config: &Config) -> Result<Option<PathBuf>> {
     let SealKeySource::File(file) = &config.seal_key else { return Ok(None) };
     let folder = match &config.store {

@@ -1,8 +1,8 @@
 //! Standard output and standard error: results, warnings and errors as text, or as JSON objects with `--json`.
 //!
-//! Commands pass each result in both forms ([`print_result`], [`try_print`]). The reader of the output may close the
-//! stream early, and an output file may be on a full disk; both are handled here. Control characters from servers,
-//! certificates and files are escaped for terminals.
+//! Commands pass each result in both forms ([`print_result`], [`try_print`]). This module handles a reader that closes
+//! the stream early and an output file on a full disk. Control characters from servers, certificates and files are
+//! escaped, because they could control a terminal.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::fields::is_control_or_bidi;
 use serde_json::{Value, json};
 
-/// Set once from `--json`, before a command runs.
+/// `true` if `--json` is given. Set before a command runs.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
 /// Switches results, warnings and errors to JSON.
@@ -48,7 +48,7 @@ impl<W: Write> Write for EscapingWriter<W> {
     }
 }
 
-/// Escapes an untrusted text, including its line feeds, so that it stays on one line.
+/// Escapes control characters in an untrusted text. Line feeds are escaped too, so that the text stays on one line.
 pub(super) fn one_line(text: &str) -> Cow<'_, str> {
     escape_control_characters(text, |_| false)
 }
@@ -68,7 +68,8 @@ pub(super) fn stdout_error(e: std::io::Error) -> Error {
     Error::of_io("standard output", "written", e)
 }
 
-/// Turns the error of a closed stream into success, because the work continues when its output is not read any more.
+/// Ignores the write error of a stream that its reader has closed, because the command must complete its work even if
+/// its output is not read.
 ///
 /// # Errors
 /// `Unavailable` when the line cannot be written for another reason.
@@ -79,7 +80,7 @@ pub(super) fn ignore_broken_pipe(written: IoResult<()>) -> Result<()> {
     }
 }
 
-/// Writes a result to standard output: the object on one line with `--json`, or else the text. The write is not
+/// Writes a result to standard output: `object` on one line with `--json`, otherwise `text`. A failed write is not
 /// retried.
 pub(super) fn write_result(object: &Value, text: impl Display) -> IoResult<()> {
     let mut out = stdout();
@@ -91,7 +92,7 @@ pub(super) fn write_result(object: &Value, text: impl Display) -> IoResult<()> {
     out.flush()
 }
 
-/// Writes the result of a command.
+/// Writes the result of a command to standard output.
 ///
 /// # Errors
 /// `Unavailable` when it cannot be written, except to a closed stream.
@@ -99,8 +100,8 @@ pub(super) fn print_result(object: &Value, text: impl Display) -> Result<()> {
     ignore_broken_pipe(write_result(object, text))
 }
 
-/// Like [`print_result`], with warnings, which the object contains already. Without `--json`, they are written to
-/// standard error.
+/// As [`print_result`], for a result with warnings. `object` must contain the warnings; without `--json` they are also
+/// written to standard error.
 ///
 /// # Errors
 /// Those of [`print_result`].
@@ -111,14 +112,14 @@ pub(super) fn print_result_with_warnings(object: &Value, text: impl Display, war
     print_result(object, text)
 }
 
-/// Writes the result of work that is already completed. Ignores write errors.
+/// As [`print_result`], for work that is already completed: write errors are ignored.
 pub(super) fn try_print(object: &Value, text: impl Display) {
     let _ = write_result(object, text);
 }
 
-/// Writes a message to standard error: `WORD: TEXT`, or an object with that one member.
+/// Writes a message to standard error: `WORD: TEXT`, or with `--json` the object `{"WORD": "TEXT"}`.
 pub(super) fn print_notice(word: &str, text: &str) {
-    // A write error is ignored, because the work does not depend on the reader.
+    // A write error is ignored, because the command must complete its work even if its output is not read.
     let _ = match is_json() {
         true => writeln!(stderr(), "{}", json!({ word.replace(' ', "_"): text })),
         false => writeln!(stderr(), "{word}: {}", one_line(text)),

@@ -1,5 +1,5 @@
-//! Ownership of an installation. Root can write to every folder, but a server of another user cannot open the
-//! files that root creates.
+//! Checks that a command runs as the owner of an installation. Root can write to every folder, but a server that runs
+//! as another user could not open the files that root creates.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
@@ -12,7 +12,7 @@ use crate::users;
 
 use super::files::folder_of;
 
-/// Rejects root if the store of a configuration belongs to another user.
+/// Fails if root runs this process and the store of a configuration belongs to another user.
 ///
 /// # Errors
 /// `Forbidden`, with the user who may run the command.
@@ -20,14 +20,14 @@ pub(super) fn require_owner(config: &Config) -> Result<()> {
     require_owner_of(&owned_files(config))
 }
 
-/// Returns the beginning of a command line that runs a command as the owner of the store. `None` unless root runs this
-/// process and the store belongs to another user.
+/// If root runs this process and the store belongs to another user, returns the prefix of a command line that runs a
+/// command as that user, such as `runuser -u signet --`.
 pub(super) fn prefix_for_owner(config: &Config) -> Option<String> {
-    find_other_owner(&owned_files(config)).map(|(_, found)| command_prefix(&found))
+    first_file_of_other_owner(&owned_files(config)).map(|(_, found)| command_prefix(&found))
 }
 
-/// Like [`require_owner`], but if there is no data folder yet, or the store is a database, the folder of the
-/// configuration file must not belong to another user either.
+/// As [`require_owner`]. If the data folder does not exist yet, or the store is a database, also fails if the folder of
+/// the configuration file belongs to another user.
 ///
 /// # Errors
 /// Those of [`require_owner`].
@@ -39,7 +39,7 @@ pub(super) fn require_owner_for_setup(config: &Config, file: &Path) -> Result<()
     }
 }
 
-/// Rejects root if a data folder belongs to another user.
+/// Fails if root runs this process and a data folder belongs to another user.
 ///
 /// # Errors
 /// Those of [`require_owner`].
@@ -47,8 +47,8 @@ pub(super) fn require_folder_owner(folder: &Path) -> Result<()> {
     require_owner_of(&data_files(folder))
 }
 
-/// Like [`require_folder_owner`], for a data folder that may not exist yet. Then the seal key and the parent folder
-/// must not belong to another user.
+/// As [`require_folder_owner`]. If the data folder does not exist yet, fails if the seal key file or the parent folder
+/// belongs to another user.
 ///
 /// # Errors
 /// Those of [`require_owner`].
@@ -60,7 +60,7 @@ pub(super) fn require_owner_for_restore(folder: &Path, seal_key: Option<&Path>) 
     require_owner_of(&[folder_of(folder).to_owned()])
 }
 
-/// Returns files that belong to the owner of an installation. The first one that exists determines the owner.
+/// Returns the files whose owner is the owner of the installation. The first file that exists counts.
 fn owned_files(config: &Config) -> Vec<PathBuf> {
     match (&config.store, &config.seal_key) {
         (StoreLocation::Embedded(folder), _) => data_files(folder).to_vec(),
@@ -74,7 +74,7 @@ fn data_files(folder: &Path) -> [PathBuf; 2] {
 }
 
 fn require_owner_of(files: &[PathBuf]) -> Result<()> {
-    let Some((file, found)) = find_other_owner(files) else { return Ok(()) };
+    let Some((file, found)) = first_file_of_other_owner(files) else { return Ok(()) };
     let text = format!(
         "{}: belongs to another user, who could not read files that root creates there; run this command as \
          that user: {} signet …",
@@ -84,8 +84,9 @@ fn require_owner_of(files: &[PathBuf]) -> Result<()> {
     Err(Error::new(Kind::Forbidden, text))
 }
 
-/// Returns the first existing file, if root runs this process and the file belongs to another user.
-fn find_other_owner(files: &[PathBuf]) -> Option<(&Path, Metadata)> {
+/// Returns the first of the files that exists, with its metadata, if root runs this process and the file belongs to
+/// another user.
+fn first_file_of_other_owner(files: &[PathBuf]) -> Option<(&Path, Metadata)> {
     let (file, found) = files.iter().find_map(|file| Some((file, std::fs::metadata(file).ok()?)))?;
     (rustix::process::geteuid().is_root() && found.uid() != 0).then_some((file.as_path(), found))
 }

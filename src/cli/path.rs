@@ -1,5 +1,5 @@
-//! Validation of arguments that become part of a request path. A name such as `../rotate` would send the
-//! token to another path.
+//! Validation of arguments that become a part of a request path. A name such as `../rotate` would send the request,
+//! with its token, to another API path.
 
 use crate::auth::mounts::engine_path;
 use crate::fields::is_name;
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn path_that_leads_elsewhere_is_no_mount_and_no_role() {
+    fn mount_or_role_that_changes_the_path_is_rejected() {
         for text in ["", "/", ".", "..", "../rotate", "../../sys/rotate", "a/../b", "a//b", "a/./b", "sys/rotate?x="]
             .into_iter()
             .chain(["a?b", "a#b", "a%2e", "%2e%2e", "a\\b", "..\\rotate", "a\nb", "a\tb", "a b", "a\u{7f}", "\u{fe}"])

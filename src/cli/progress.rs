@@ -1,6 +1,7 @@
-//! The progress of long work: one line on a terminal, rewritten several times a second and erased at the end.
+//! Progress display for long operations: one line on the terminal, redrawn several times a second and erased at the
+//! end.
 //!
-//! Nothing is shown if standard error is no terminal, and with `--quiet` or `--json`.
+//! Nothing is shown with `--quiet` or `--json`, or if standard error is not a terminal.
 
 use std::io::{IsTerminal as _, Write as _, stderr};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -24,16 +25,16 @@ pub(super) struct QuietArgument {
 #[derive(Clone, Copy)]
 pub(super) enum ProgressUnit {
     Bytes,
-    /// Objects with this plural name.
+    /// Items with this plural name, such as `rows`.
     Items(&'static str),
 }
 
-/// A progress display. Dropping it erases the line.
+/// A progress display on the terminal. Dropping it erases the progress line.
 pub(super) struct ProgressDisplay {
     pub(super) progress: Arc<ProgressCounters>,
     /// Locked during any output to the terminal, so that the lines of two threads do not mix.
     screen: Arc<Mutex<()>>,
-    /// The drawing thread ends when this is dropped.
+    /// Dropping this sender ends the drawing thread.
     end: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -63,7 +64,7 @@ impl ProgressDisplay {
         Self { progress, screen, end: Some(end), thread }
     }
 
-    /// Runs `write` while the progress line is erased, so that result lines do not mix with it.
+    /// Erases the progress line and runs `write`, which prints lines of its own.
     pub(super) fn without_progress_line(&self, write: impl FnOnce()) {
         let _held = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
         if self.thread.is_some() {

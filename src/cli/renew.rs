@@ -1,11 +1,11 @@
-//! `signet renew`: replaces certificates that end soon by new ones with the same names and a new key of the same type.
-//! It runs once, or as a service.
+//! `signet renew`: replaces certificates that expire soon by new ones with the same names and a new key of the same
+//! type. It runs once, or as a service.
 //!
-//! A certificate is due after two thirds of its lifetime, or when `--before` says. Depending on its serial number, it
-//! is due up to a twentieth of its lifetime earlier, so that certificates with the same dates are not renewed together.
-//! For a certificate that this process has renewed, the server's `renew_after` applies instead. A certificate whose key
-//! file does not match, as after a crash, is due immediately. Files are replaced as described in `files`. A marker file
-//! next to the certificate (`exec_marker`) records that `--exec` must still run.
+//! A certificate is due after two thirds of its lifetime, or at the time of `--before`, but up to a twentieth of the
+//! lifetime earlier by its serial number, so that certificates with the same dates are not renewed together. For a
+//! certificate that this process has renewed, the server's `renew_after` applies instead. A certificate whose key file
+//! does not match, as after a crash, is due immediately. `files` describes how files are replaced. A marker file next
+//! to the certificate (`exec_marker`) records that `--exec` must still run.
 
 mod authority_file;
 mod exec_process;
@@ -43,21 +43,21 @@ use renewal_role::RenewalRole;
 use service_token::{LoginArguments, TokenRenewer, renew_or_log_in, renew_token_once};
 use successor::Successor;
 
-/// Names, in messages, the argument for a certificate, and the argument for its key.
+/// Argument that error messages name for the certificate file.
 const FILE_ARGUMENT: &str = "FILE";
 const KEY_ARGUMENT: &str = "--key";
-/// The certificate's lifetime divided by this is the maximum time by which the serial number makes a renewal earlier.
+/// A renewal is due earlier by up to 1/20 of the certificate's lifetime, depending on the serial number.
 const SPREAD_DIVISOR: i64 = 20;
-/// The pause after the first failure, and the maximum pause after further failures.
+/// The pause after the first failed renewal or `--exec` command, and the maximum pause after later failures.
 const FAILURE_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
-/// The remaining lifetime divided by this is the maximum pause after a failure. When the certificate has expired, the
-/// maximum pause is `MAX_PAUSE_AFTER_EXPIRY`.
+/// The pause after a failed renewal is at most this fraction (1/10) of the certificate's remaining lifetime. Once the
+/// certificate has expired, it is at most [`MAX_PAUSE_AFTER_EXPIRY`].
 const REMAINING_LIFE_DIVISOR: u64 = 10;
 const MAX_PAUSE_AFTER_EXPIRY: Duration = Duration::from_secs(60);
-/// Maximum time between two checks of the certificates by a service.
+/// Maximum time between two checks of the certificates, with `--service`.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(3600);
-/// Time that a running `--exec` command has to end when the service ends.
-const EXEC_GRACE: Duration = Duration::from_secs(5);
+/// Time that a running `--exec` command has to complete after a signal has stopped `signet renew`.
+const EXEC_GRACE_PERIOD: Duration = Duration::from_secs(5);
 
 #[derive(clap::Args)]
 pub(crate) struct RenewArguments {
@@ -121,7 +121,7 @@ impl FromStr for RenewBefore {
 }
 
 impl RenewBefore {
-    /// Returns the time at which a certificate is due, in Unix seconds.
+    /// Returns the time at which a certificate is due for renewal, in Unix seconds.
     fn due_at(self, serial: &[u8], not_before: i64, not_after: i64) -> i64 {
         let lifetime = not_after.saturating_sub(not_before).max(0);
         let ahead = match self {
@@ -146,19 +146,19 @@ struct CertificatePair {
     certificate: PathBuf,
     key: PathBuf,
     ca: Option<PathBuf>,
-    /// The serial number of the last renewed certificate, and the server's `renew_after` in Unix seconds.
+    /// Serial number of the last certificate issued here, and the server's `renew_after` for it (Unix seconds).
     renew_after: Option<(Vec<u8>, i64)>,
     failures: u32,
-    /// The service does not try to renew before this time.
+    /// Time of the next attempt after a failure; `--service` does not try earlier.
     retry_at: Option<Instant>,
-    /// `true` once a service has logged when the certificate is due.
-    is_logged: bool,
+    /// `true` once the time at which the certificate is due has been logged.
+    is_due_time_logged: bool,
 }
 
 struct RenewalState {
     leaf: PemCertificate,
     key: PrivateKey,
-    /// The time at which the certificate is due, in Unix seconds. `i64::MIN` if the key does not match.
+    /// Time of the next renewal, in Unix seconds; `i64::MIN` if `key` does not match the certificate.
     due: i64,
 }
 
@@ -178,7 +178,7 @@ impl CertificatePair {
             renew_after: None,
             failures: 0,
             retry_at: None,
-            is_logged: false,
+            is_due_time_logged: false,
         })
     }
 
@@ -232,7 +232,7 @@ impl CertificatePair {
         let successor = Successor { old, issued: &issued };
         successor.require_names().map_err(CertifyError::unusable_certificate)?;
         successor.require_validity(unix_now()).map_err(CertifyError::unusable_certificate)?;
-        // The new certificate may end before the old one if the old one has no matching key, or if the operator used
+        // The new certificate may expire before the old one only if the key of the old one is missing, or with
         // `--force` or `--ttl`.
         if state.due != i64::MIN && !arguments.force && arguments.authority.ttl.is_none() {
             successor.require_lifetime().map_err(CertifyError::unusable_certificate)?;
@@ -247,7 +247,7 @@ impl CertificatePair {
         Ok(issued)
     }
 
-    /// Checks under the lock that the files have not changed since they were read.
+    /// Fails if the certificate or key file has changed since `state` was read. The caller holds the folder's lock.
     fn require_unchanged(&self, state: &RenewalState) -> Result<()> {
         let leaf = read_leaf(FILE_ARGUMENT, &self.certificate)?;
         let key = read_key(KEY_ARGUMENT, &self.key)?;
@@ -282,7 +282,7 @@ impl CertificatePair {
         ends.saturating_sub(unix_now())
     }
 
-    /// Schedules the next attempt after a failure, and returns the pause. See [`failure_pause`].
+    /// Schedules the next attempt after a failed renewal, and returns the pause, a [`failure_pause`] with jitter.
     fn schedule_retry(&mut self, wanted: Option<Duration>, left: i64) -> Duration {
         let wait = with_jitter(failure_pause(self.failures, wanted, left));
         self.failures += 1;
@@ -291,7 +291,7 @@ impl CertificatePair {
     }
 }
 
-/// The temporary files of a renewal. The marker file gets its final name first, then the authorities, the key and the
+/// The temporary files of a renewal. They get their final names in this order: marker file, CA certificates, key,
 /// certificate.
 struct StagedRenewal {
     ca: Option<AuthorityFile>,
@@ -301,8 +301,8 @@ struct StagedRenewal {
 }
 
 impl StagedRenewal {
-    /// Writes the key and the certificate completely before any file gets its final name. The marker file gets its name
-    /// first, so that `--exec` runs even after a crash.
+    /// Writes the new key and certificate, and then gives all files their final names. The marker file comes first, so
+    /// that the next run executes `--exec` even if this one crashes.
     fn persist(self, issued: &mut ReceivedCertificate, key: Option<&Secret>, chain: ChainSelection) -> Result<()> {
         let key = self.key.zip(key).map(|(file, key)| file.with_content(&[key.expose(), b"\n"])).transpose()?;
         let certificate = self.certificate.with_content(&[issued.certificates(chain).as_bytes()])?;
@@ -314,8 +314,8 @@ impl StagedRenewal {
     }
 }
 
-/// Returns the pause after a number of failures. It grows exponentially and is at least `wanted`, the pause that the
-/// server requests. It is at most a fraction of `left`, the remaining seconds of the certificate.
+/// Returns the pause after a number of failed renewals. It grows exponentially and is at least `wanted`, the server's
+/// `Retry-After`, but at most a fraction of `left`, the seconds until the certificate expires.
 fn failure_pause(failures: u32, wanted: Option<Duration>, left: i64) -> Duration {
     let max_pause = match u64::try_from(left) {
         Ok(left) if left > 0 => {
@@ -357,13 +357,13 @@ async fn renew_once(arguments: &RenewArguments, pairs: &mut [CertificatePair]) -
         let warning = renew_token_once(&arguments.login, &arguments.authority.caller, &dues).await;
         output::print_warnings(warning.as_slice());
     }
-    // From here on a signal also ends the `--exec` command. It has a process group of its own, which the terminal's
-    // signal does not reach.
+    // From here on, this process handles signals and ends the `--exec` command. The command has its own process group,
+    // so signals from the terminal do not reach it.
     let mut signals = Signals::watch()?;
     let mut running = pin!(run_exec_command(arguments, pairs));
     let executed = match until_signal(&mut signals, &mut running).await {
         Some(executed) => executed,
-        None => tokio::time::timeout(EXEC_GRACE, running)
+        None => tokio::time::timeout(EXEC_GRACE_PERIOD, running)
             .await
             .unwrap_or_else(|_| Err(exec_error("the command was ended by a signal"))),
     };
@@ -392,15 +392,15 @@ async fn renew_and_print(
     Ok(())
 }
 
-/// Returns a warning if the next renewal would use the default role, because neither `--role` nor the server's record
-/// names another.
+/// Returns a warning if the next renewal would use the default role, because the role is given neither by `--role` nor
+/// by the server's record of the certificate.
 async fn role_warning(arguments: &RenewArguments, pair: &CertificatePair, state: &RenewalState) -> Option<String> {
     let role = RenewalRole::find(&arguments.authority, &state.leaf.certificate).await;
     let note = role.ok()?.default_note?;
     Some(format!("{}: {note}", pair.certificate.display()))
 }
 
-/// Prints the state of a certificate, or of the new certificate that has replaced it.
+/// Prints when a certificate expires and is due. `new` is set if the certificate has just been issued.
 fn print_renewal(
     pair: &CertificatePair,
     leaf: &PemCertificate,
@@ -421,7 +421,7 @@ fn print_renewal(
     output::print_result_with_warnings(&object, text, new.map_or(&[], |issued| &issued.warnings))
 }
 
-/// Runs `--exec` if a certificate was replaced since the command last succeeded.
+/// Runs the `--exec` command if a certificate was replaced since the command last succeeded, as the marker files show.
 async fn run_exec_command(arguments: &RenewArguments, pairs: &[CertificatePair]) -> Result<()> {
     let Some(command) = &arguments.exec else { return Ok(()) };
     let markers: Vec<PathBuf> =
@@ -464,7 +464,7 @@ async fn run_service(arguments: &RenewArguments, pairs: &mut [CertificatePair]) 
         let Some(mut wait) = until_signal(&mut signals, tended).await else { return Ok(()) };
         wait = wait.min(MAX_CHECK_INTERVAL);
         for pair in &mut *pairs {
-            // A signal can only interrupt the request: from the response to the written files, nothing is awaited.
+            // A signal can interrupt only the request: between the response and the written files, there is no `await`.
             let Some(next) = until_signal(&mut signals, check_pair(arguments, pair)).await else { return Ok(()) };
             wait = wait.min(next);
         }
@@ -473,7 +473,7 @@ async fn run_service(arguments: &RenewArguments, pairs: &mut [CertificatePair]) 
         }
         let mut running = pin!(command.run_if_due(arguments, pairs));
         let Some(next) = until_signal(&mut signals, &mut running).await else {
-            let _ = tokio::time::timeout(EXEC_GRACE, running).await;
+            let _ = tokio::time::timeout(EXEC_GRACE_PERIOD, running).await;
             return Ok(());
         };
         if until_signal(&mut signals, tokio::time::sleep(wait.min(next))).await.is_none() {
@@ -482,17 +482,17 @@ async fn run_service(arguments: &RenewArguments, pairs: &mut [CertificatePair]) 
     }
 }
 
-/// Returns the result of `work`, or `None` if a signal arrives first.
+/// Waits for `work` and returns its result, or `None` if a termination signal arrives first.
 async fn until_signal<T>(signals: &mut Signals, work: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
-        // The result of completed work is returned even if a signal has arrived too.
+        // If `work` is complete, return its result even if a signal has arrived too.
         biased;
         done = work => Some(done),
         () = signals.wait_for_stop() => None,
     }
 }
 
-/// Checks one certificate of the service and renews it if it is due. Returns the time until the next check.
+/// Renews one certificate if it is due. Logs a failure. Returns the time until the next check.
 async fn check_pair(arguments: &RenewArguments, pair: &mut CertificatePair) -> Duration {
     if let Some(left) = pair.retry_at.and_then(|until| until.checked_duration_since(Instant::now())) {
         return left;
@@ -503,15 +503,15 @@ async fn check_pair(arguments: &RenewArguments, pair: &mut CertificatePair) -> D
             wait
         }
         Ok(RenewalOutcome::Renewed { due, ends }) => {
-            // If the new certificate is due at once again, it must not be renewed in a loop.
+            // If the new certificate is due immediately, wait a minimum time, so that it is not renewed in a loop.
             let least = (ends.saturating_sub(unix_now()) / SPREAD_DIVISOR).max(1);
             pair.failures = 0;
             pair.retry_at = Some(Instant::now() + Duration::from_secs(least.unsigned_abs()));
             Duration::from_secs(due.saturating_sub(unix_now()).max(least).unsigned_abs())
         }
         Err(refusal) => {
-            // Each attempt makes the server issue another certificate, so the pause grows even if the old certificate
-            // ends soon.
+            // If the server issues unusable certificates, each attempt wastes one. So the pause grows without regard to
+            // the remaining lifetime of the old certificate.
             let left = if refusal.is_unusable_certificate { i64::MAX } else { pair.seconds_left() };
             record_failure(pair, &refusal.error, refusal.retry_after, left)
         }
@@ -520,7 +520,7 @@ async fn check_pair(arguments: &RenewArguments, pair: &mut CertificatePair) -> D
 
 enum RenewalOutcome {
     Early(Duration),
-    /// The certificate was renewed. Times at which the new certificate is due and ends, in Unix seconds.
+    /// The certificate was renewed. The new one is due at `due` and expires at `ends` (Unix seconds).
     Renewed {
         due: i64,
         ends: i64,
@@ -534,7 +534,7 @@ async fn renew_if_due(
     let state = pair.read_state(arguments.before)?;
     let left = state.due.saturating_sub(unix_now());
     if left > 0 {
-        if !std::mem::replace(&mut pair.is_logged, true) {
+        if !std::mem::replace(&mut pair.is_due_time_logged, true) {
             log_first_check(arguments, pair, &state).await;
         }
         return Ok(RenewalOutcome::Early(Duration::from_secs(left.unsigned_abs())));
@@ -545,7 +545,7 @@ async fn renew_if_due(
     Ok(RenewalOutcome::Renewed { due, ends: issued.leaf.certificate.not_after() })
 }
 
-/// Logs, at the start of a service, when a certificate that is not due yet will be renewed.
+/// Logs when a certificate will be renewed. Called once, when the first check finds that it is not due yet.
 async fn log_first_check(arguments: &RenewArguments, pair: &CertificatePair, state: &RenewalState) {
     let file = pair.certificate.display();
     let ends = format_time(state.leaf.certificate.not_after());
@@ -556,7 +556,7 @@ async fn log_first_check(arguments: &RenewArguments, pair: &CertificatePair, sta
     }
 }
 
-/// Logs a failed renewal. Returns the pause before the next attempt.
+/// Logs a failed renewal and schedules the next attempt. Returns the pause before it.
 fn record_failure(
     pair: &mut CertificatePair,
     error: &dyn std::fmt::Display,
@@ -569,7 +569,7 @@ fn record_failure(
     wait
 }
 
-/// Backoff of the `--exec` command after failures.
+/// Exponential backoff between attempts to run the `--exec` command.
 #[derive(Default)]
 struct ExecBackoff {
     failures: u32,
@@ -577,7 +577,7 @@ struct ExecBackoff {
 }
 
 impl ExecBackoff {
-    /// Runs `--exec` if necessary. Returns the time until the next check.
+    /// Runs the `--exec` command if it must run and no pause is left. Returns the time until the next check.
     async fn run_if_due(&mut self, arguments: &RenewArguments, pairs: &[CertificatePair]) -> Duration {
         if let Some(left) = self.until.and_then(|until| until.checked_duration_since(Instant::now())) {
             return left;
@@ -620,8 +620,8 @@ mod tests {
         assert_eq!([0, 1, 5, 11, 12, 40].map(|failures| seconds(failures, None, far)), [1, 2, 32, 2048, 3600, 3600]);
         assert_eq!([0, 6, 9].map(|failures| seconds(failures, Some(100), far)), [100, 100, 512]);
         assert_eq!(seconds(40, Some(3600), i64::MAX), 3600);
-        // The maximum pause is a tenth of the remaining lifetime, whatever pause the server requests, and a minute
-        // after the end.
+        // The maximum pause is a tenth of the remaining lifetime, and a minute after expiry, even if the server
+        // requests a longer pause.
         for (left, max_pause) in [(3600, 360), (180, 18), (15, 1), (1, 1), (0, 60), (-1, 60), (i64::MIN, 60)] {
             assert_eq!([seconds(40, None, left), seconds(0, Some(3600), left)], [max_pause, max_pause], "{left}");
         }
@@ -629,7 +629,7 @@ mod tests {
     }
 
     #[test]
-    fn renew_before_that_is_no_fraction_or_time_is_refused() {
+    fn invalid_renew_before_is_rejected() {
         for text in ["", "0", "1", "3/3", "4/3", "0/3", "-1/3", "1/0", "1/x", "x", "50%"] {
             let read = text.parse::<RenewBefore>();
             assert!(read.is_err() || text == "1" && read == Ok(RenewBefore::Time(Duration::from_secs(1))), "{text:?}");

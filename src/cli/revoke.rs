@@ -1,7 +1,7 @@
-//! `signet revoke SERIAL`: revokes a certificate, which is named by its file or its serial number.
+//! `signet revoke SERIAL`: revokes a certificate, given by its serial number or its file.
 //!
-//! For a file, the certificate itself (the first PEM block) is sent, which also works for a certificate that the server
-//! has not stored. The server responds after it has published the new CRL, except if the mount builds CRLs only on a
+//! For a file, the command sends the certificate itself (the first PEM block), so that the server can revoke it even if
+//! it has not stored it. The server responds after it has published the new CRL, unless the mount builds CRLs only on a
 //! timer.
 
 use std::path::Path;

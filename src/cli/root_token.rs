@@ -53,7 +53,8 @@ pub(super) fn print_root_token(object: &Value, text: &str) -> Result<()> {
     token_issue::print_token(object, text, &format!("{NEW_ROOT_TOKEN_COMMAND} --config FILE"))
 }
 
-/// Creates a root token and shows it. Revokes it if it cannot be shown. `path` is the request path in the audit record.
+/// Creates a root token and passes it to `show`, which prints or writes it. Revokes the token if `show` fails. `path`
+/// is the request path in the audit record.
 pub(super) async fn issue_and_show(
     storage: &Storage,
     auth: &Auth,

@@ -1,8 +1,8 @@
 //! `signet operator seal-status` and `rotate-seal-key`: shows and changes the seal of a store.
 //!
-//! Both commands open the store. An embedded store must not be in use; a PostgreSQL database may be. Running nodes
-//! continue. They need the new seal for their next start, or if they are disconnected from the database during the
-//! change.
+//! Both commands open the store. The server of an embedded store must be stopped. Nodes on a PostgreSQL database may
+//! run and continue to work. They need the new seal when they start again, or if they lose the connection to the
+//! database during the change.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,8 @@ pub(crate) struct RotateSealKeyArguments {
     to: Option<PathBuf>,
 }
 
-/// Prints the seal, the current data key, and the number of values that are still encrypted with earlier data keys.
+/// Prints the seal, the age and use of the current data key, and the number of values that are still encrypted with
+/// earlier data keys.
 pub(crate) fn status(arguments: &ConfigFileArgument) -> Result<()> {
     let config = load_as_owner(&arguments.file)?;
     actix_rt::System::new().block_on(async {
@@ -40,7 +41,7 @@ pub(crate) fn status(arguments: &ConfigFileArgument) -> Result<()> {
 async fn print_status(storage: &Storage) -> Result<()> {
     let seal = storage.seal_status().await?;
     let keyring = storage.keyring();
-    // Stores this node's count of encryptions, which also loads the counts of other nodes.
+    // Adds this process's number of encryptions to the stored total, and loads the numbers of other nodes.
     keyring.record_use().await?;
     let key = keyring.status().await?;
     let older = storage.count_old_values().await?;
@@ -102,8 +103,8 @@ async fn change_and_print(storage: &Storage, seal: &SealKey) -> Result<()> {
     print_change(&changed, RESTART_ADVICE)
 }
 
-/// Changes the store to the seal of another configuration. The store changes in one commit. A repeated command
-/// therefore only has to detect that the store has the new seal already.
+/// Changes the seal of the store to that of the configuration `new`, in one commit. If an earlier run has already
+/// changed it, the command is repeated without effect.
 async fn move_to_config(config: &Config, new: &Config) -> Result<()> {
     let seal = seal_key(new)?;
     let error = match open_store(config).await {
@@ -118,8 +119,8 @@ async fn move_to_config(config: &Config, new: &Config) -> Result<()> {
     print_change(&status, RESTART_ADVICE)
 }
 
-/// Replaces the key in a file. Both keys exist in files until the store has the new key, so an interrupted command can
-/// be repeated.
+/// Replaces the seal key in `file` by a new one. Until the store has the new key, both keys exist in files, so that an
+/// interrupted command can be repeated.
 async fn replace_key_file(config: &Config, file: &Path) -> Result<()> {
     let options = || storage_options(config, Clock::system(), IfMissing::Fail);
     let (replacement, changed) = match storage::open(options()?).await {
@@ -131,7 +132,8 @@ async fn replace_key_file(config: &Config, file: &Path) -> Result<()> {
             };
             close_store(&storage, changed.await).await?
         }
-        // The key in the file does not open the store: an interrupted run may have changed the store to the new key.
+        // The key in `file` does not open the store. An interrupted run may already have changed the store to the new
+        // key.
         Err(error) if error.kind() == Kind::Invalid => {
             let Some(replacement) = SealKeyReplacement::resume(file)? else { return Err(error) };
             let seal_key = replacement.key().clone();

@@ -20,20 +20,20 @@ use super::installation::{load_and_initialize, server_options};
 use super::output;
 use super::owner;
 
-/// First pause between attempts to reach the database or to find free disk space.
+/// First pause between two attempts to reach the database, or to start when the disk of the data folder is full.
 const FIRST_RETRY_PAUSE: Duration = Duration::from_millis(250);
-/// Maximum pause between these attempts.
+/// Maximum pause between two attempts to reach the database, or to start when the disk of the data folder is full.
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// Printed at the start if no mount for a certificate authority exists.
-const NO_AUTHORITY: &str = "no certificate authority yet: signet setup creates one while the server is stopped, or POST \
-                            /v1/sys/mounts/pki with {\"type\": \"pki\"} starts one by hand";
+/// Printed at startup if the server has no PKI mount.
+const NO_AUTHORITY_HINT: &str = "no certificate authority yet: signet setup creates one while the server is stopped, \
+                                 or POST /v1/sys/mounts/pki with {\"type\": \"pki\"} starts one by hand";
 
-/// Logged if the store is new, which may also mean that the configuration names a wrong location.
-const NO_ROOT_TOKEN: &str = "this store is new, so sys/health answers 501 until a root token exists: run signet operator \
-                             new-root-token --config FILE, or stop the server and run signet operator init or signet \
-                             setup. If this installation had a store, check that data_dir or database_url names it, \
-                             and that its volume is mounted";
+/// Logged at startup if the store is new. The configuration may name a wrong location.
+const NO_ROOT_TOKEN_WARNING: &str = "this store is new, so sys/health answers 501 until a root token exists: run \
+                                     signet operator new-root-token --config FILE, or stop the server and run signet \
+                                     operator init or signet setup. If this installation had a store, check that \
+                                     data_dir or database_url names it, and that its volume is mounted";
 
 #[derive(clap::Args)]
 pub(crate) struct ServeArguments {
@@ -50,7 +50,7 @@ pub(crate) struct ServeArguments {
     public_listen: Option<SocketAddr>,
 }
 
-/// Serves until a signal arrives.
+/// Runs `signet serve` until SIGTERM or SIGINT.
 pub(crate) fn run(arguments: &ServeArguments) -> Result<()> {
     let mut config = load_and_initialize(&arguments.config)?;
     owner::require_owner(&config)?;
@@ -75,9 +75,10 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<()> {
     actix_rt::System::new().block_on(serve(config, &arguments.config, Arc::new(libraries)))
 }
 
-/// Runs the server. `file` is the configuration file, for messages.
+/// Starts the server and runs it until it is stopped. `file` is the configuration file, for messages. `libraries` reads
+/// the PKCS #11 libraries again on a reload.
 async fn serve(config: Config, file: &Path, libraries: ConfigReloader<Libraries>) -> Result<()> {
-    // From here on a signal ends the server properly, even during its start.
+    // From here on, SIGTERM and SIGINT shut the server down in order, even while it starts.
     let mut signals = Signals::watch_with_reload()?;
     let renewal = config.tls_renewal.clone();
     let load = |files| ServerCertificate::load_renewed(files, renewal, Clock::system());
@@ -102,7 +103,7 @@ async fn serve(config: Config, file: &Path, libraries: ConfigReloader<Libraries>
     running.run_until_stopped(signals, libraries).await
 }
 
-/// If the listener's certificate is missing and the server would renew it by itself, adds to the error the command that
+/// Adds advice to an error: if the listener's certificate is missing and `tls_renew` is configured, the command that
 /// creates it.
 fn explain_missing_certificate(error: Error, config: &Config, file: &Path) -> Error {
     let is_missing = config.tls.as_ref().is_some_and(|files| !files.certificate.exists());
@@ -113,7 +114,7 @@ fn explain_missing_certificate(error: Error, config: &Config, file: &Path) -> Er
     Error::new(error.kind(), format!("{error}: put it back with its key, or create a new certificate: {command}"))
 }
 
-/// Prints the addresses of the server, and a hint if it has no authority.
+/// Prints the addresses of the listeners, and a hint if the server has no PKI mount.
 fn print_startup(scheme: &str, running: &RunningServer) -> Result<()> {
     let address = format!("{scheme}://{}", running.address());
     let metrics = running.metrics_address().map(|address| format!("http://{address}/metrics"));
@@ -122,7 +123,7 @@ fn print_startup(scheme: &str, running: &RunningServer) -> Result<()> {
     let mut lines = vec![format!("listening on {address}")];
     lines.extend(metrics.as_ref().map(|metrics| format!("metrics on {metrics}")));
     lines.extend(public.as_ref().map(|public| format!("public listener on {public}")));
-    lines.extend((!has_authority).then(|| NO_AUTHORITY.to_owned()));
+    lines.extend((!has_authority).then(|| NO_AUTHORITY_HINT.to_owned()));
     let object = json!({
         "address": address,
         "metrics_address": metrics,
@@ -132,8 +133,8 @@ fn print_startup(scheme: &str, running: &RunningServer) -> Result<()> {
     output::print_result(&object, lines.join("\n"))
 }
 
-/// Waits until the database is reachable, because after a reboot of all machines it may start later than the server.
-/// Other errors end the wait.
+/// Waits until the database is reachable, because it may start later than the server when all machines reboot. Fails on
+/// any error other than an unreachable database.
 async fn wait_for_database(database: &Database) -> Result<()> {
     let mut wait = StartupBackoff::default();
     loop {
@@ -150,8 +151,8 @@ async fn wait_for_database(database: &Database) -> Result<()> {
     }
 }
 
-/// Opens the server. If that fails because the disk of its data folder is full, waits for free space. `None` if a
-/// signal arrives first.
+/// Opens the server. If this fails because the disk of the data folder is full, tries again until there is free space.
+/// Returns `None` if a signal arrives first.
 async fn open_server(
     initial_options: ServerOptions,
     rebuild_options: impl Fn() -> Result<ServerOptions>,
@@ -178,7 +179,7 @@ async fn open_server(
     }
 }
 
-/// Exponential backoff for an unavailable resource.
+/// Exponential backoff between attempts to start, for an unreachable database or a full disk.
 struct StartupBackoff {
     pause: Duration,
     last_reason: Option<String>,
@@ -191,7 +192,8 @@ impl Default for StartupBackoff {
 }
 
 impl StartupBackoff {
-    /// Logs `what` is awaited, once for each new reason, and waits for the next pause.
+    /// Logs that the server waits for `what`, if the last log entry named another reason. Then sleeps for the next
+    /// pause.
     async fn wait_for(&mut self, what: &str) {
         if self.last_reason.as_deref() != Some(what) {
             tracing::warn!("waiting for {what}");
@@ -204,6 +206,6 @@ impl StartupBackoff {
 
 async fn warn_if_uninitialized(server: &Server) {
     if matches!(server.shared().auth.is_initialized().await, Ok(false)) {
-        tracing::warn!("{NO_ROOT_TOKEN}");
+        tracing::warn!("{NO_ROOT_TOKEN_WARNING}");
     }
 }

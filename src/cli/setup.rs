@@ -1,11 +1,10 @@
 //! `signet setup`: creates a complete certificate authority: seal key, configuration, store, root, intermediate, roles,
 //! listener certificate, policies and an administrator's token.
 //!
-//! Existing parts are kept, so an interrupted setup can be repeated. If files of an earlier setup exist but the store
-//! is empty, the setup fails: the volume of the store is probably not mounted, and a second authority would result. The
-//! steps send requests to a temporary server on the loopback (`api`), so that all rules of the server and the
-//! configured audit apply to a setup too. `plan` contains the input from flags (`arguments`) or the terminal
-//! (`prompts`).
+//! What exists already is kept, so an interrupted setup can be repeated. If files of an earlier setup exist but the
+//! store is empty, the setup fails: the volume of the store is probably not mounted, and a second authority would be
+//! created. The steps send requests to a temporary server on the loopback (`api`), so that the server's rules and the
+//! configured audit apply. `plan` contains the input from flags (`arguments`) or the terminal (`prompts`).
 
 mod admin;
 mod api;
@@ -39,7 +38,7 @@ use super::{installation, operator, output, owner};
 
 /// The configuration file that the systemd unit of the package uses.
 const UNIT_CONFIG: &str = "/etc/signet/signet.toml";
-/// This folder exists if systemd is the init system of this machine.
+/// A folder that exists only if systemd is the init system of this machine.
 const SYSTEMD_FOLDER: &str = "/run/systemd/system";
 
 pub(crate) fn run(arguments: SetupArguments) -> Result<()> {
@@ -74,7 +73,7 @@ fn create_installation(mut arguments: SetupArguments) -> Result<(Config, SetupPl
     plan.domains()?;
     let environment = ConfigEnvironment::for_file(&arguments.config)?;
     let text = files::render_configuration(&arguments.config, &arguments.installation, &plan, &environment)?;
-    // All input is checked before anything is created.
+    // Parsing and the following checks reject invalid input before any file is created.
     let config = config::parse(&text, |name| environment.get(name))?;
     owner::require_owner_for_setup(&config, &arguments.config)?;
     let given_url = plan.public_url.clone();
@@ -91,14 +90,14 @@ fn create_installation(mut arguments: SetupArguments) -> Result<(Config, SetupPl
             print_step("made", &format!("{} (the seal key: keep a copy away from the data)", file.display()))?;
         }
     }
-    // The configuration counts as secret, because the URL of a database may contain a password.
+    // The configuration file is written with the mode of a secret, because the database URL may contain a password.
     files::write_new(&arguments.config, text.as_bytes(), FileContent::Secret)?;
     print_step("made", &format!("{} (the configuration)", arguments.config.display()))?;
     note_unserved_url(&config, given_url.as_deref())?;
     Ok((config, plan))
 }
 
-/// Loads the configuration of an existing installation, to complete it.
+/// Loads the configuration of an existing installation, which the setup will complete.
 fn load_installation(arguments: SetupArguments) -> Result<(Config, SetupPlan)> {
     let config = config::load(&arguments.config)?;
     let mut wanted = arguments.wanted;
@@ -121,22 +120,22 @@ fn load_installation(arguments: SetupArguments) -> Result<(Config, SetupPlan)> {
     Ok((config, plan))
 }
 
-/// Prints a note if `--public-url` was given and this server has no public listener. It is no error, because a proxy
-/// may serve the URL.
+/// Prints a note if `--public-url` is given but this server has no public listener. This is not an error, because a
+/// proxy may serve the URL.
 fn note_unserved_url(config: &Config, given: Option<&str>) -> Result<()> {
     let Some(url) = given.filter(|_| config.public_listen.is_none()) else { return Ok(()) };
     let text = "this server has no public_listen (--public-listen), so another server must serve";
     print_step("note", &format!("--public-url: {text} {url}"))
 }
 
-/// Creates the seal key of a new store, and missing folders. Fails if there is no store but files of an earlier setup:
-/// then the volume of the store is probably not mounted.
+/// Prepares an installation whose configuration file exists: creates the seal key for a new store, and missing folders.
+/// Fails if files of an earlier setup exist but no store: the volume of the store is probably not mounted.
 async fn prepare_existing(config: &Config, plan: &SetupPlan, listener_only: bool) -> Result<()> {
     let is_new = !inspection::store_exists(&installation::database(config)?).await?;
     if let Some(file) = files::existing_setup_files(plan).first().filter(|_| is_new && !listener_only) {
         return Err(files::missing_store_error(file, "there is no store", config));
     }
-    // With `--listener-only`, this is another node of an installation, which uses the seal key of the first node.
+    // With `--listener-only`, no key is created: this is a further node, which uses the seal key of the first node.
     if !listener_only && let Some(file) = operator::create_seal_key(config)? {
         print_step("made", &format!("{} (the seal key: keep a copy away from the data)", file.display()))?;
     }
@@ -171,9 +170,9 @@ async fn run_with_api(config: &Config, plan: &SetupPlan, listener_only: bool) ->
     ignore_broken_pipe(print_next_steps(config, plan, name))
 }
 
-/// Runs all steps. Returns an example of a name for which the authority issues certificates; `None` while it waits for
-/// an outside authority. The listener certificate comes before the administrator, because the server cannot start
-/// without it.
+/// Runs all steps of the setup. Returns an example of a name for which the intermediate issues certificates; `None`
+/// while its own certificate must still be signed by an outside authority. The listener certificate comes before the
+/// administrator, because the server cannot start without it.
 async fn run_steps(api: &SetupApi, config: &Config, plan: &SetupPlan) -> Result<Option<String>> {
     authority::check(api, config, plan).await?;
     let issues = authority::ensure_authority(api, plan).await?;
@@ -242,7 +241,8 @@ fn print_next_steps(config: &Config, plan: &SetupPlan, name: Option<String>) -> 
     out.flush()
 }
 
-/// Returns the command that starts the server: that of the systemd unit if `config` is the file that the unit uses.
+/// Returns the shell command that starts the server: it starts the systemd unit if `config` is the unit's configuration
+/// file, and otherwise runs `signet serve`.
 fn start_command(config: &Path, has_systemd: bool) -> String {
     match has_systemd && config == Path::new(UNIT_CONFIG) {
         true => "systemctl enable --now signet".to_owned(),
@@ -250,7 +250,7 @@ fn start_command(config: &Path, has_systemd: bool) -> String {
     }
 }
 
-/// Quotes a path for a shell.
+/// Quotes a path for use in a shell command, if necessary.
 fn shell_quote(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);

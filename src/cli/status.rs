@@ -1,8 +1,8 @@
-//! `signet status`: shows what is set up, which certificates and tokens end next, and what is wrong, as far as the
+//! `signet status`: shows what is set up, which certificates and tokens expire next, and what is wrong, as far as the
 //! token may read it.
 //!
-//! It uses only routes that every client can call. Paths that the token may not read are listed as such, and not
-//! treated as missing.
+//! It uses only routes that every client can call. Paths that the token may not read are listed as not readable, and
+//! their contents do not count as missing.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -21,20 +21,20 @@ use super::issue::format_time;
 use super::output;
 use super::who::list_authorities;
 
-/// Maximum number of issuers that are read per mount.
+/// Maximum number of issuers whose certificates are read per mount.
 const MAX_ISSUERS_PER_MOUNT: usize = 64;
-/// Maximum number of lines under "ends next".
-const MAX_ENDS_SHOWN: usize = 10;
-/// Number of leaf certificates that are requested per mount. It is the server's maximum, because some may be revoked
-/// and are dropped. `MAX_LEAVES` and `MAX_LEAVES_SHOWN` limit JSON and text output.
+/// Maximum number of lines in the section "ends next" of the text output.
+const MAX_EXPIRIES_SHOWN: usize = 10;
+/// Number of leaf certificates that are requested per mount. It is the server's maximum, because revoked ones are
+/// dropped afterwards. [`MAX_LEAVES`] limits the JSON output, and [`MAX_LEAVES_SHOWN`] the text output.
 const LEAVES_REQUESTED: usize = 100;
 const MAX_LEAVES: usize = 20;
 const MAX_LEAVES_SHOWN: usize = 5;
-/// A default issuer that ends within this number of seconds is reported as wrong.
+/// A default issuer whose certificate expires within this number of seconds is reported as wrong.
 const AUTHORITY_EXPIRY_WARNING_SECONDS: i64 = 30 * 86_400;
-/// A restore of the store is reported for this number of seconds afterwards.
+/// The status notes a restore of the store for this number of seconds after the restore.
 const RESTORE_NOTE_SECONDS: i64 = 30 * 86_400;
-/// A larger difference between the clocks of the server and this machine is reported, in seconds.
+/// Maximum difference, in seconds, between the clocks of the server and of this machine that is not reported as wrong.
 const MAX_CLOCK_SKEW_SECONDS: i64 = 30;
 
 #[derive(clap::Args)]
@@ -70,17 +70,18 @@ pub(crate) async fn run(arguments: StatusArguments) -> Result<(), CommandFailure
 struct StatusReport {
     now: i64,
     /// `true` if the caller's token is a root token that never expires.
-    is_endless_root: bool,
-    /// Name and description of each part that is set up.
+    is_never_expiring_root: bool,
+    /// Name and description of each object that is set up, such as the store, the token and each PKI mount.
     facts: Vec<(String, String)>,
-    /// Names of the things that end, each after the time of its end in Unix seconds.
+    /// Certificates, CRLs and tokens that expire: the time of expiry in Unix seconds, and a description.
     ends: Vec<(i64, String)>,
     leaves: Vec<ExpiringLeaf>,
-    /// Serial numbers of issuers, to drop them from the leaves of the mount that signed them.
+    /// Serial numbers of all issuers. The mount that signed an issuer lists it as a certificate; it is not a leaf and
+    /// is dropped there.
     issuers: BTreeSet<String>,
-    /// Names of the authorities that signed another issuer.
+    /// Subject names of the authorities that signed the certificate of another issuer.
     parents: BTreeSet<String>,
-    /// Mounts without a role, with the name of their issuer.
+    /// Mounts without a role, each with the subject name of its default issuer.
     mounts_without_role: Vec<(String, String)>,
     notes: Vec<String>,
     wrong: Vec<String>,
@@ -90,7 +91,7 @@ struct StatusReport {
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct ExpiringLeaf {
-    /// The end of the certificate, in Unix seconds.
+    /// The time at which the certificate expires, in Unix seconds.
     ends: i64,
     mount: String,
     serial: String,
@@ -102,8 +103,9 @@ impl StatusReport {
         self.facts.push((name.to_owned(), text));
     }
 
-    /// Adds something that ends, and reports it as wrong if it ends within `soon` seconds.
-    fn add_end(&mut self, what: String, at: i64, soon: i64) {
+    /// Adds an object that expires at `at` (Unix seconds), and reports it as wrong if it has expired or expires within
+    /// `soon` seconds.
+    fn add_expiry(&mut self, what: String, at: i64, soon: i64) {
         let left = at.saturating_sub(self.now);
         if left < 0 {
             self.wrong.push(format!("{what} has ended on {}", format_time(at)));
@@ -113,7 +115,8 @@ impl StatusReport {
         self.ends.push((at, what));
     }
 
-    /// Returns the data of a response; `None` if it is missing or not readable by the token.
+    /// Sends a request and returns the `data` of the response. `None` if the path does not exist or the token may not
+    /// read it, which is recorded.
     async fn get_if_readable(
         &mut self,
         caller: &AuthenticatedClient,
@@ -157,12 +160,13 @@ impl StatusReport {
         if let Some(certificate) = reply.peer_certificate.as_deref().and_then(|der| Certificate::parse(der).ok()) {
             let from = certificate.not_before();
             let until = certificate.not_after();
-            self.add_end("the server's own certificate".to_owned(), until, until.saturating_sub(from) / 10);
+            self.add_expiry("the server's own certificate".to_owned(), until, until.saturating_sub(from) / 10);
         }
         let seal = caller.request_once(ClientRequest::get("sys/seal-status")).await?;
         let seal: Value = seal.json();
         let text = |name: &str| seal[name].as_str().unwrap_or("?").to_owned();
-        // Shows the name that the configuration uses ("file"). The API calls it "static", as clients of Vault expect.
+        // The API names the seal type `static`, as clients of Vault expect. The output uses `file`, the name in the
+        // configuration.
         let sealed_by = Some(text("type")).filter(|kind| kind != "static").unwrap_or_else(|| "file".to_owned());
         self.add_fact("store", format!("{}, sealed by a key of type {sealed_by}", text("storage_type")));
         Ok(())
@@ -195,23 +199,23 @@ impl StatusReport {
             self.notes.push("the token is a root token: use a token with fewer rights for daily work".to_owned());
         }
         let ttl = own["ttl"].as_i64().unwrap_or_default();
-        self.is_endless_root = ttl == 0 && policies.contains(&"root");
+        self.is_never_expiring_root = ttl == 0 && policies.contains(&"root");
         if ttl > 0 {
             self.ends.push((self.now.saturating_add(ttl), "the token".to_owned()));
         }
         Ok(())
     }
 
-    /// Notes a recent restore of the store, which loses changes, and the number of root tokens that never expire, not
-    /// counting the caller's token.
+    /// Notes a recent restore of the store, because changes were lost, and the number of root tokens that never expire,
+    /// without the caller's own token.
     async fn check_store(&mut self, caller: &AuthenticatedClient) -> Result<()> {
         let Some(store) = self.get_if_readable(caller, ClientRequest::get("sys/internal/status")).await? else {
             return Ok(());
         };
         self.note_restore(&store["restore"]);
-        let others = store["endless_root_tokens"].as_i64().unwrap_or_default() - i64::from(self.is_endless_root);
+        let others = store["endless_root_tokens"].as_i64().unwrap_or_default() - i64::from(self.is_never_expiring_root);
         if others > 0 {
-            let kind = if self.is_endless_root { "other root tokens" } else { "root tokens" };
+            let kind = if self.is_never_expiring_root { "other root tokens" } else { "root tokens" };
             let step = "revoke those that are not needed (docs/production.md, step 10, lists them)";
             self.notes.push(format!("{kind} that never expire: {others}; {step}"));
         }
@@ -252,7 +256,7 @@ impl StatusReport {
                 default = Some(name.clone());
             }
             let soon = if is_default { AUTHORITY_EXPIRY_WARNING_SECONDS } else { 0 };
-            self.add_end(format!("{mount}: issuer {name}"), link.certificate.not_after(), soon);
+            self.add_expiry(format!("{mount}: issuer {name}"), link.certificate.not_after(), soon);
         }
         let roles = self.get_if_readable(caller, ClientRequest::list(&format!("{mount}roles"))).await?;
         let closed = self.unreadable_paths.contains(&format!("{mount}roles"));
@@ -269,7 +273,7 @@ impl StatusReport {
             Some(_) => {}
         }
         self.check_leaves(caller, mount).await?;
-        self.check_published(caller, mount).await
+        self.check_revocation_data(caller, mount).await
     }
 
     async fn check_leaves(&mut self, caller: &AuthenticatedClient, mount: &str) -> Result<()> {
@@ -280,7 +284,7 @@ impl StatusReport {
         Ok(())
     }
 
-    /// Adds the leaf certificates that the server has listed for a mount.
+    /// Adds the leaf certificates in `found`, the server's list of certificates of a mount, except revoked ones.
     fn note_leaves(&mut self, mount: &str, found: &Value) {
         let mut total = 0;
         let mut revoked = 0;
@@ -291,7 +295,7 @@ impl StatusReport {
                 continue;
             }
             let text = |name: &str| info[name].as_str().unwrap_or_default().to_owned();
-            // A certificate with a malformed time is skipped, so that it does not hide the others.
+            // A certificate whose expiry time cannot be parsed is skipped; the others are still shown.
             let Ok(ends) = parse_rfc3339("not_after", &text("not_after")) else { continue };
             let other = || info["dns_names"][0].as_str().unwrap_or(serial).to_owned();
             let name = Some(text("common_name")).filter(|name| !name.is_empty()).unwrap_or_else(other);
@@ -306,7 +310,7 @@ impl StatusReport {
         }
     }
 
-    /// Notes mounts without a role, except for a mount whose issuer signs other authorities, which needs none.
+    /// Notes mounts without a role. A mount whose issuer has signed other issuers needs no role and is not noted.
     fn note_mounts_without_role(&mut self) {
         for (mount, name) in &self.mounts_without_role {
             if !self.parents.contains(name) {
@@ -322,14 +326,15 @@ impl StatusReport {
         self.leaves.truncate(MAX_LEAVES);
     }
 
-    /// Checks what verifiers of certificates use: the CRL, and the CRL and OCSP URLs in certificates.
-    async fn check_published(&mut self, caller: &AuthenticatedClient, mount: &str) -> Result<()> {
-        // A CRL that is larger than the client's limit is skipped.
+    /// Checks the revocation data of a mount, which verifiers of certificates need: that the CRL has not expired, and
+    /// that certificates contain CRL or OCSP URLs.
+    async fn check_revocation_data(&mut self, caller: &AuthenticatedClient, mount: &str) -> Result<()> {
+        // A CRL that exceeds the client's size limit for responses is not checked.
         if let Ok(reply) = caller.request(ClientRequest::get(&format!("{mount}crl"))).await
             && let Ok(crl) = Crl::parse(reply.body.expose())
             && let Some(next) = crl.next_update()
         {
-            self.add_end(format!("{mount}: CRL with {} entries", crl.entries().len()), next, 0);
+            self.add_expiry(format!("{mount}: CRL with {} entries", crl.entries().len()), next, 0);
         }
         if let Some(urls) = self.get_if_readable(caller, ClientRequest::get(&format!("{mount}config/urls"))).await? {
             let is_set = |name: &str| urls[name].as_array().is_some_and(|urls| !urls.is_empty());
@@ -385,7 +390,7 @@ impl StatusReport {
             writeln!(out, "{name:<10} {text}")?;
         }
         writeln!(out, "\nends next")?;
-        for (at, what) in self.ends.iter().take(MAX_ENDS_SHOWN) {
+        for (at, what) in self.ends.iter().take(MAX_EXPIRIES_SHOWN) {
             writeln!(out, "  {}  {what} ({})", format_time(*at), format_span(at.saturating_sub(self.now)))?;
         }
         if !self.leaves.is_empty() {
@@ -412,7 +417,7 @@ impl StatusReport {
     }
 }
 
-/// Formats a duration in its largest unit.
+/// Formats a number of seconds in a suitable unit, such as `3 d`; a negative number as `over`.
 fn format_span(seconds: i64) -> String {
     match seconds {
         ..0 => "over".to_owned(),
@@ -427,7 +432,7 @@ fn format_span(seconds: i64) -> String {
 mod tests {
     use super::*;
 
-    /// A server's list of `count` certificates, of which the last `live` are not revoked.
+    /// Returns a server's list of `count` certificates, of which the last `live` are not revoked.
     fn found(count: usize, live: usize) -> Value {
         let info = |n: usize| {
             let end = format!("2026-01-01T00:{:02}:{:02}Z", n / 60, n % 60);

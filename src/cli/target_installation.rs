@@ -1,4 +1,5 @@
-//! The installation that an operator command is for: that of a configuration file, or the data folder of `signet dev`.
+//! The installation on which an operator command works: that of a configuration file, or the data folder of `signet
+//! dev`.
 
 use std::path::PathBuf;
 
@@ -12,7 +13,7 @@ use crate::storage::{self, Database, IfMissing};
 use super::files::require_file;
 use super::installation::{install_logs_from_environment, load_and_initialize, storage_options};
 
-/// Maximum number of pending writes. It may be small, because only this command uses the store.
+/// Maximum number of pending writes to the store. It is small, because only this command uses the store.
 const MAX_PENDING_WRITES: usize = 1024;
 
 #[derive(clap::Args)]
@@ -27,7 +28,7 @@ pub(super) struct TargetInstallation {
 }
 
 impl TargetInstallation {
-    /// Returns the location of the store, without opening it.
+    /// Returns the location of the store, without opening the store.
     pub(super) fn store(&self) -> Result<StoreLocation> {
         match &self.config {
             Some(file) => Ok(load_and_initialize(file)?.store),
@@ -35,7 +36,7 @@ impl TargetInstallation {
         }
     }
 
-    /// Returns the file of the seal key, or `None` if the key is not in a file.
+    /// Returns the path of the seal key file; `None` if the seal key is not in a file.
     pub(super) fn seal_key_file(&self) -> Result<Option<PathBuf>> {
         let Some(file) = &self.config else { return Ok(self.data_dir.as_ref().map(|folder| folder.join("seal.key"))) };
         Ok(match config::load(file)?.seal_key {
@@ -44,7 +45,7 @@ impl TargetInstallation {
         })
     }
 
-    /// Returns the options to open the existing store, with its seal key.
+    /// Returns the options for opening the existing store, which include its seal key.
     pub(super) fn options(&self, clock: Clock) -> Result<storage::StorageOptions> {
         if let Some(file) = &self.config {
             return storage_options(&load_and_initialize(file)?, clock, IfMissing::Fail);
@@ -61,7 +62,7 @@ impl TargetInstallation {
         })
     }
 
-    /// Installs logging, forbids core dumps and returns the data folder.
+    /// Installs logging, forbids core dumps, and returns the data folder of `--data-dir`.
     fn initialize_data_dir(&self) -> Result<PathBuf> {
         install_logs_from_environment()?;
         forbid_core_dumps()?;
@@ -73,7 +74,8 @@ impl TargetInstallation {
     }
 }
 
-/// Returns the error of a command that works only on the embedded store. `instead` says what to do for a database.
+/// Returns the error of a command that works only on the embedded store. `instead` is advice for an installation on
+/// PostgreSQL.
 pub(super) fn embedded_only_error(instead: &str) -> Error {
     Error::invalid(format!("the store is a PostgreSQL database: {instead} (docs/backup-postgresql.md)"))
 }

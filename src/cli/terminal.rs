@@ -7,11 +7,11 @@ use crate::secret::Secret;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use tokio::sync::oneshot;
 
-/// Maximum length of the line with the secret, in bytes.
+/// Maximum length of the input line with the secret, in bytes.
 const MAX_LINE_BYTES: u64 = 4096;
 
-/// Reads a line; prompts for `what` on a terminal. The terminal is restored even if this future is dropped
-/// early, as on a signal.
+/// Reads a line from standard input. On a terminal, prompts for `what` and turns off the echo, which is restored even
+/// if this future is dropped early, for example on a signal.
 ///
 /// # Errors
 /// `Unavailable` when standard input cannot be read.
@@ -22,7 +22,7 @@ pub(super) async fn read_secret(what: &str) -> Result<Secret> {
         let _ = write!(stderr(), "{what}: ");
     }
     let (sender, receiver) = oneshot::channel();
-    // A separate thread reads the line. A thread of the runtime would delay the exit of the program until the line
+    // A separate thread reads the line. With a blocking task of the runtime, the program could not exit before the line
     // arrives.
     std::thread::spawn(move || sender.send(read_line()));
     let line = receiver.await.map_err(Error::internal)?;
@@ -31,7 +31,7 @@ pub(super) async fn read_secret(what: &str) -> Result<Secret> {
 }
 
 fn read_line() -> Result<Secret> {
-    // Allocated at its full size, because a growing buffer would leave copies of the secret in memory.
+    // The buffer has its maximum size from the start, because a growing one would leave copies of the secret in memory.
     let mut line = Vec::with_capacity(MAX_LINE_BYTES as usize);
     let read = stdin().lock().take(MAX_LINE_BYTES).read_until(b'\n', &mut line);
     let line = Secret::new(line);
@@ -42,7 +42,8 @@ fn read_error(e: impl Into<std::io::Error>) -> Error {
     Error::unavailable("standard input: cannot be read", e.into())
 }
 
-/// A terminal without echo, except for line ends, until this is dropped.
+/// A guard that turns off the echo of the terminal, except for line feeds. It contains the previous settings, which
+/// `drop` restores.
 struct EchoGuard(Termios);
 
 impl EchoGuard {
@@ -58,7 +59,7 @@ impl EchoGuard {
 
 impl Drop for EchoGuard {
     fn drop(&mut self) {
-        // The result is ignored, because the terminal may be gone.
+        // The result is ignored, because the terminal may have been closed.
         let _ = tcsetattr(stdin(), OptionalActions::Now, &self.0);
     }
 }

@@ -1,4 +1,5 @@
-//! The token of a command: an argument or environment variable, as text or as the name of a file.
+//! The token of a client command: given by an argument or an environment variable, either as text or as the name of a
+//! file.
 //!
 //! Arguments take precedence over variables. SIGNET_TOKEN_FILE takes precedence over SIGNET_TOKEN, because another
 //! process may renew the token in the file.
@@ -12,8 +13,8 @@ use crate::secret::Secret;
 
 /// Maximum length of a token, in bytes.
 const MAX_TOKEN_BYTES: u64 = 64 << 10;
-/// Environment variables of the token and of its file. They are not read with clap's `env`, because its values could
-/// not be distinguished from arguments.
+/// Environment variables for the token and for the token file. They are not declared with clap's `env`, because then
+/// their values could not be distinguished from arguments.
 pub(super) const TOKEN_VARIABLES: [&str; 2] = ["SIGNET_TOKEN", "SIGNET_TOKEN_FILE"];
 
 #[derive(clap::Args)]
@@ -31,26 +32,27 @@ pub(super) struct TokenArguments {
     login_token: Mutex<Option<Secret>>,
 }
 
-/// The source of a token, with the name of the argument or variable, for messages.
+/// Where a token comes from: the text itself or a file, with the name of the argument or variable that gave it, for
+/// messages.
 enum ClientTokenSource {
     Text(&'static str, Secret),
     File(&'static str, PathBuf),
 }
 
 impl TokenArguments {
-    /// Returns the token.
+    /// Returns the token for a request.
     ///
     /// # Errors
-    /// `Invalid` when it is missing or not readable.
+    /// `Invalid` when no token is given, or the token file cannot be read.
     pub(super) fn token(&self) -> Result<Secret> {
         self.token_if_given()?
             .ok_or_else(|| Error::invalid("SIGNET_TOKEN: not set; set it to a token, or name a file with --token-file"))
     }
 
-    /// Returns the token, if one is given.
+    /// Returns the token for a request; `None` if none is given.
     ///
     /// # Errors
-    /// `Invalid` when a given token is not readable or malformed.
+    /// `Invalid` when the token file cannot be read, or the token is malformed.
     pub(super) fn token_if_given(&self) -> Result<Option<Secret>> {
         if let Some(token) = &*self.login_token() {
             return Ok(Some(token.clone()));

@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use super::installation::{close_store, load_as_owner, seal_key, storage_options};
 use super::output::{self, stdout_error};
 
-/// Creates and shows a token. Sends `command` to the server if one runs on the embedded store, and otherwise runs
-/// `without_server` on the opened store.
+/// Creates a token and shows it. If a server runs on the embedded store, sends `command` to it and passes the token to
+/// `show`. Otherwise opens the store and runs `without_server`.
 pub(super) fn run(
     file: &Path,
     command: &Value,
@@ -39,8 +39,8 @@ pub(super) fn run(
     })
 }
 
-/// Prints a result with a token in it. If this fails, the caller revokes the token. The error then names `command`,
-/// which creates another token.
+/// Prints a result that contains a new token. If this fails, the caller must revoke the token; the error says so and
+/// names `command`, which creates another one.
 pub(super) fn print_token(object: &Value, text: &str, command: &str) -> Result<()> {
     output::write_result(object, text).map_err(|e| {
         let error = stdout_error(e);
@@ -49,7 +49,7 @@ pub(super) fn print_token(object: &Value, text: &str, command: &str) -> Result<(
     })
 }
 
-/// Requests a token from the running server, and shows it. The server revokes the token if it cannot be shown.
+/// Requests a token from the running server and passes it to `show`. If `show` fails, the server revokes the token.
 async fn issue_through_server(
     mut server: OperatorClient,
     config: &Config,

@@ -1,5 +1,5 @@
-//! `signet operator new-user-token`: creates a token of the projects API, for an operator with the seal key. An invited
-//! user needs this command, because creating a token through the API needs a token.
+//! `signet operator new-user-token`: creates a projects API token for a user. The operator needs the seal key. The
+//! command is the only way to a first token for an invited user, because the API requires a token to create one.
 
 use crate::clock::Clock;
 use crate::config::Config;

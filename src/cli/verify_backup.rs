@@ -1,5 +1,5 @@
-//! `signet operator verify-backup`: verifies a copy, or a database that was restored elsewhere. It prints a line per
-//! finding (a defect), and exits with status 3 if there are findings.
+//! `signet operator verify-backup`: verifies a backup file, or a database that was restored elsewhere. It prints one
+//! line per finding (defect), and exits with status 3 if there are findings.
 
 use std::path::{Path, PathBuf};
 
@@ -63,7 +63,7 @@ pub(super) fn run(arguments: &VerifyBackupArguments) -> Result<(), CommandFailur
     print_findings(&name, &findings).map_err(CommandFailure::Finding)
 }
 
-/// Verifies a store and shows the progress.
+/// Verifies a backup or database, and shows the progress on the terminal.
 ///
 /// # Errors
 /// Those of [`verify`].
@@ -77,8 +77,8 @@ pub(super) async fn verify_with_progress(
     verify(subject, seal_key, clock, &display.progress).await
 }
 
-/// Resolves a path to a copy: a file, or the newest copy in a folder. For an installation with a database,
-/// a folder is an error.
+/// Resolves a path to a backup file. For a folder, returns the newest backup in it; with PostgreSQL, a folder is an
+/// error.
 fn resolve_copy(path: &Path, database: &Database) -> Result<PathBuf> {
     match database {
         _ if !path.is_dir() => Ok(path.to_owned()),

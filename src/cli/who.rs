@@ -1,8 +1,9 @@
 //! `signet who SERIAL`: shows which client requested a certificate, when, and with which role, in every mount
 //! that the token may read.
 //!
-//! It reads the record of the certificate (`MOUNT/cert-record/SERIAL`), which needs no audit device. It accepts serial
-//! numbers in the formats of openssl, browsers and the server, or the certificate's file.
+//! It reads the server's record of the certificate (`MOUNT/cert-record/SERIAL`), which exists even without an audit
+//! device. The serial number may have the format of openssl, of browsers or of the server; the certificate's file is
+//! accepted too.
 
 use std::path::Path;
 
@@ -14,7 +15,7 @@ use super::client::{AuthenticatedClient, ClientRequest};
 use super::issue::read_leaf;
 use super::output;
 
-/// API path of the mounts that a token may see.
+/// API path that lists the mounts on which the calling token has rights.
 pub(super) const MOUNTS_PATH: &str = "sys/internal/ui/mounts";
 
 #[derive(clap::Args)]
@@ -50,7 +51,7 @@ pub(crate) async fn run(arguments: WhoArguments) -> Result<()> {
     Ok(())
 }
 
-/// Returns the mounts of certificate authorities that the token may read.
+/// Returns the paths of the PKI mounts that the token may read.
 ///
 /// # Errors
 /// The server's error response.
@@ -58,7 +59,7 @@ pub(super) async fn list_authorities(caller: &AuthenticatedClient) -> Result<Vec
     Ok(authorities_in(&caller.request_data(ClientRequest::get(MOUNTS_PATH)).await?))
 }
 
-/// Returns the mounts of certificate authorities in the `data` of a response to [`MOUNTS_PATH`].
+/// Returns the paths of the PKI mounts in `mounts`, the `data` of a response from [`MOUNTS_PATH`].
 pub(super) fn authorities_in(mounts: &Value) -> Vec<String> {
     let engines = mounts["secret"].as_object().into_iter().flatten();
     engines.filter(|(_, mount)| mount["type"] == "pki").map(|(path, _)| path.clone()).collect()
@@ -79,7 +80,7 @@ fn not_found_error(serial: Serial, mounts: &[String], unreadable: &[&str]) -> Er
     Error::new(Kind::NotFound, text)
 }
 
-/// Parses a serial number in any format, or reads it from a certificate file.
+/// Parses a serial number in any common format, or reads the serial number of the certificate in a file.
 ///
 /// # Errors
 /// `Invalid` when the text is neither a serial number nor the name of a file with a certificate.
@@ -123,7 +124,7 @@ fn render_record(mount: &str, record: &Value) -> String {
     lines.iter().map(|(name, text)| format!("{name:<12} {text}\n")).collect()
 }
 
-/// Returns a JSON string, or `other` if it is empty or missing.
+/// Returns the text of a JSON string, or `other` if it is empty or not a string.
 fn text_or(value: &Value, other: &str) -> String {
     value.as_str().filter(|text| !text.is_empty()).unwrap_or(other).to_owned()
 }

@@ -1,4 +1,4 @@
-//! Audit devices: the tables `[[audit]]` of a file, or the path of one file.
+//! The setting `audit`: `[[audit]]` tables, one for each audit device, or the path of a single audit log file.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use crate::error::{Error, Result};
 use crate::fields::{Fields, MAX_NAME_LEN};
 
 const MAX_AUDIT_DEVICES: usize = 16;
-/// Name of the device if the setting is only a path.
+/// Name of the audit device if the setting `audit` is the path of a file.
 pub(super) const DEFAULT_DEVICE_NAME: &str = "file";
-/// Fields of a device, of a file only, and of a socket only.
+/// Fields that an audit device of any type may have.
 const DEVICE_FIELDS: [&str; 5] = ["type", "name", "log_raw", "hmac_accessor", "elide_list_responses"];
 const FILE_FIELDS: [&str; 3] = ["file_path", "mode", "fsync"];
 const SOCKET_FIELDS: [&str; 3] = ["address", "socket_type", "write_timeout"];
@@ -106,7 +106,7 @@ fn parse_socket_target(fields: &Fields) -> Result<AuditTarget> {
         None | Some("tcp") if has_port => CollectorAddress::Tcp(address),
         None | Some("tcp") => return Err(Error::invalid("address must be a host and a port")),
         Some("unix") => CollectorAddress::Unix(PathBuf::from(address)),
-        // UDP is not supported, because lost lines would go unnoticed.
+        // UDP is not supported, because lost audit records would go unnoticed.
         Some(_) => return Err(Error::invalid("socket_type must be tcp or unix")),
     };
     let timeout = fields.duration("write_timeout").ok().flatten().unwrap_or(Duration::from_secs(2));
@@ -170,7 +170,7 @@ mod tests {
 
     /// CVE-2025-6000 (an executable log file) and CVE-2025-54997 (a line prefix).
     #[test]
-    fn cve_2025_6000_and_cve_2025_54997_no_device_makes_a_program() {
+    fn cve_2025_6000_and_54997_no_executable_audit_file_or_prefix() {
         for mode in ["0755", "0700", "0601", "4600", "1777", "0200", "x", "0o600"] {
             let refusal = parsed(&format!("[[audit]]\ntype = \"file\"\nfile_path = \"/a\"\nmode = \"{mode}\""));
             assert!(refusal.err().unwrap().text().starts_with("audit: mode must be"), "{mode}");

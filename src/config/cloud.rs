@@ -1,11 +1,11 @@
-//! Settings of the cloud services of managed keys. Their rules are in [`CloudSettings::problems`].
+//! Settings of the cloud key services for managed keys. [`CloudSettings::problems`] validates them.
 
 use super::reader::SettingReader;
 use crate::fields::Fields;
 use crate::keys::{AzureSettings, CloudSettings, GoogleSettings};
 use crate::outbound::EgressPolicy;
 
-/// Parses the settings; missing ones get their defaults. The caller sets `egress_policy`.
+/// Reads the settings. Invalid ones are added to the problems. The caller must set `egress_policy`.
 pub(super) fn read_settings(reader: &mut SettingReader<'_>) -> CloudSettings {
     let azure = AzureSettings::default();
     let google = GoogleSettings::default();

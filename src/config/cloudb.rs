@@ -1,5 +1,5 @@
-//! Settings of the authentication method `cloudb`. The rules for URLs are in [`CloudbUrls::check`], because
-//! credentials are sent there.
+//! Settings of the authentication method `cloudb`. [`CloudbUrls::check`] validates the URLs, to which the server sends
+//! credentials.
 
 use super::reader::SettingReader;
 use crate::auth::{CloudbSettings, CloudbUrls};

@@ -1,5 +1,5 @@
-//! Environment variables for a configuration file: those of the process, and those of the Debian package's systemd unit
-//! (`EnvironmentFile=`), because commands must see the same settings as the server.
+//! The environment variables that apply to a configuration file: those of this process, and those of the Debian
+//! package's systemd unit (`EnvironmentFile=`), so that commands see the same settings as the server.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _};
@@ -8,23 +8,24 @@ use std::path::Path;
 use super::MAX_CONFIG_BYTES;
 use crate::error::{Error, Result, describe_io_error};
 
-/// Folder of the unit's configuration file.
+/// Folder of the systemd unit's configuration file.
 const UNIT_CONFIG_FOLDER: &str = "/etc/signet";
-/// File with the unit's variables.
+/// File with the environment variables of the systemd unit (`EnvironmentFile=`).
 const UNIT_VARIABLES_FILE: &str = "/etc/default/signet";
 
-/// The variables for a configuration file.
+/// The environment variables that apply to a configuration file.
 pub struct ConfigEnvironment {
     unit_variables: BTreeMap<String, String>,
-    /// The reason why the unit's variables cannot be read; `None` if they were read or are not needed.
+    /// The error of reading the systemd unit's variables; `None` if they were read or do not apply.
     unit_read_error: Option<ErrorKind>,
 }
 
 impl ConfigEnvironment {
-    /// Returns the variables for a configuration file. The unit's variables apply only to files in the unit's folder.
+    /// Reads the environment variables that apply to a configuration file. Those of the systemd unit apply only to
+    /// files in `/etc/signet`.
     ///
     /// # Errors
-    /// `Invalid` with the line of the unit's variables that is not `NAME=VALUE`.
+    /// `Invalid`, with the line of the unit's `EnvironmentFile` that is not `NAME=VALUE`.
     pub fn for_file(config: &Path) -> Result<Self> {
         let mut environment = Self { unit_variables: BTreeMap::new(), unit_read_error: None };
         if !std::path::absolute(config).is_ok_and(|path| path.parent() == Some(Path::new(UNIT_CONFIG_FOLDER))) {
@@ -41,18 +42,19 @@ impl ConfigEnvironment {
         Ok(environment)
     }
 
-    /// Returns the value of a variable; the process overrides the unit. An empty one counts as unset.
+    /// Returns the value of a variable. This process's variables override those of the systemd unit. An empty variable
+    /// of this process counts as unset.
     pub fn get(&self, name: &str) -> Option<String> {
         process_variable(name).or_else(|| self.unit_variables.get(name).cloned())
     }
 
-    /// Describes a variable with the origin of its value.
+    /// Names a variable and where its value comes from, for messages.
     pub(super) fn describe(&self, name: &str) -> String {
         let is_of_unit = process_variable(name).is_none() && self.unit_variables.contains_key(name);
         format!("{name} of {}", if is_of_unit { UNIT_VARIABLES_FILE } else { "the environment" })
     }
 
-    /// Returns advice for the user if this process cannot read the unit's variables.
+    /// Returns advice for the user if this process cannot read the variables of the systemd unit.
     pub(super) fn hint(&self) -> Option<String> {
         let why = describe_io_error(self.unit_read_error?);
         Some(format!(
@@ -62,7 +64,7 @@ impl ConfigEnvironment {
     }
 }
 
-/// Returns a non-empty variable of this process.
+/// Returns the value of an environment variable of this process; `None` if it is unset or empty.
 fn process_variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
@@ -84,7 +86,8 @@ fn parse_variables(text: &str) -> Result<BTreeMap<String, String>> {
     Ok(found)
 }
 
-/// Removes quotes and backslashes; `None` if one of them is incomplete.
+/// Removes the quotes around a value and resolves backslash escapes. `None` if a quote is not closed or the value ends
+/// with a backslash.
 fn unquote(value: &str) -> Option<String> {
     let quote = value.chars().next().filter(|first| matches!(first, '"' | '\''));
     let inner = match quote {

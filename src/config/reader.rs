@@ -1,4 +1,5 @@
-//! Reads single settings and collects problems.
+//! Reads and validates the value of a single setting. Problems are collected, so that all of them are reported
+//! together.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,7 +18,7 @@ impl SettingReader<'_> {
         self.problems.push(format!("{name}: {rule}"));
     }
 
-    /// Returns the value of a setting, if it is given. A value of the wrong type is a problem.
+    /// Returns the value of a setting; `None` if it is not given. A value of the wrong type is reported as a problem.
     pub(super) fn optional<T>(
         &mut self,
         name: &str,
@@ -30,7 +31,7 @@ impl SettingReader<'_> {
         })
     }
 
-    /// Returns a number in an inclusive range.
+    /// Returns a number that must be between `low` and `high`, both included. Returns `low` for an invalid value.
     pub(super) fn number(&mut self, name: &str, low: usize, high: usize) -> usize {
         let value = self.fields.int(name).ok().flatten().and_then(|n| usize::try_from(n).ok());
         value.filter(|n| (low..=high).contains(n)).unwrap_or_else(|| {
@@ -39,7 +40,7 @@ impl SettingReader<'_> {
         })
     }
 
-    /// Returns a duration in this range of seconds.
+    /// Returns a duration that must be in the given range of seconds. Returns zero for an invalid value.
     pub(super) fn duration(&mut self, name: &str, seconds: std::ops::RangeInclusive<u64>, rule: &str) -> Duration {
         let value = self.fields.duration(name).ok().flatten();
         value.filter(|d| seconds.contains(&d.as_secs())).unwrap_or_else(|| {
@@ -48,7 +49,7 @@ impl SettingReader<'_> {
         })
     }
 
-    /// Returns a non-empty path, if it is given.
+    /// Returns a path; `None` if it is not given. An empty path is reported as a problem.
     pub(super) fn path(&mut self, name: &str, rule: &str) -> Option<PathBuf> {
         let path = self.optional(name, Fields::text, rule)?;
         if path.is_empty() {
@@ -57,7 +58,7 @@ impl SettingReader<'_> {
         Some(PathBuf::from(path))
     }
 
-    /// Returns a text that `parse` accepts, if it is given.
+    /// Returns the value that `parse` makes of a text; `None` if the setting is not given, or invalid.
     pub(super) fn parsed<T>(&mut self, name: &str, rule: &str, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
         let value = parse(&self.optional(name, Fields::text, rule)?);
         if value.is_none() {
@@ -66,12 +67,12 @@ impl SettingReader<'_> {
         value
     }
 
-    /// Returns an address with a port, if it is given.
+    /// Returns an IP address with a port; `None` if it is not given, or invalid.
     pub(super) fn address(&mut self, name: &str) -> Option<SocketAddr> {
         self.parsed(name, "an address and a port, such as 127.0.0.1:8200", |text| text.parse().ok())
     }
 
-    /// Returns a flag; `false` if it is not given.
+    /// Returns a boolean setting; `false` if it is not given.
     pub(super) fn flag(&mut self, name: &str) -> bool {
         self.optional(name, Fields::bool, "true or false").unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! The rules for single settings, and between settings.
+//! Validation of the settings: the rules for each setting, and for combinations of settings.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +18,7 @@ use crate::pki::serials::SerialPrefix;
 use crate::secret::Secret;
 use crate::telemetry::{LogFormat, LogSettings, is_log_filter};
 
-/// Validates `fields`. Violations are added to `problems`, and placeholders replace the invalid values.
+/// Validates `fields`. Adds violations to `problems`; the returned configuration has placeholders for invalid values.
 pub(super) fn validate(fields: &Fields, problems: &mut Vec<String>) -> Config {
     let mut reader = SettingReader { fields, problems };
     let listen = reader.listen();
@@ -39,7 +39,7 @@ pub(super) fn validate(fields: &Fields, problems: &mut Vec<String>) -> Config {
         max_connections_per_address: reader.number("max_connections_per_address", 0, 1_000_000),
         public_max_connections: reader.number("public_max_connections", 0, 1_000_000),
         commit_queue: reader.number("commit_queue", 1, 1 << 20),
-        // Of fewer than 4, one caller could use all.
+        // With fewer than 4 connections, a single caller could use all of them.
         projects_connections: reader.number("projects_connections", 4, 1000),
         rsa_key_stock: reader.rsa_key_stock(),
         http: HttpSettings {
@@ -54,7 +54,7 @@ pub(super) fn validate(fields: &Fields, problems: &mut Vec<String>) -> Config {
                 &["http", "https"],
                 "a scheme and an authority, such as https://signet.example:8200",
             ),
-            // RFC 5280, 8: URLs in certificates should not be https.
+            // RFC 5280, section 8, advises against https in the URLs of certificates.
             public_url: reader.origin("public_url", &["http"], "http and an authority, such as http://pki.example"),
             projects_rate_limit: reader.projects_rate_limit(),
             serial_numbers: reader.serial_numbers(),
@@ -73,7 +73,8 @@ impl SettingReader<'_> {
         self.address("listen").unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
     }
 
-    /// Returns a URL with one of these schemes and without a path, because API paths are appended to it.
+    /// Returns a URL that consists of one of these schemes and an authority. It has no path, because API paths are
+    /// appended to it.
     fn origin(&mut self, name: &str, schemes: &[&str], rule: &str) -> Option<String> {
         self.parsed(name, rule, |text| {
             let url = Url::parse(text).ok().filter(|url| schemes.contains(&url.scheme()) && url.has_host());
@@ -84,7 +85,8 @@ impl SettingReader<'_> {
         })
     }
 
-    /// Returns the size limit of one request body and of all bodies in memory, which must not be smaller.
+    /// Returns the size limit of one request body, and the limit of all request bodies in memory, which must not be
+    /// smaller.
     fn body_limits(&mut self) -> (usize, usize) {
         let one = self.number("max_request_size", 1024, 64 << 20);
         let all = self.number("max_bodies_in_flight", 1 << 20, 1 << 40);
@@ -94,8 +96,8 @@ impl SettingReader<'_> {
         (one, all)
     }
 
-    /// Returns the rate limit. Known clients allow bursts of 33 % of it, rounded down. Below 4 that is 0, and they
-    /// would send nothing.
+    /// Returns the rate limit of the projects API. Known clients send bursts of at most 33 % of the limit, rounded
+    /// down. With a limit below 4 they would send nothing.
     fn projects_rate_limit(&mut self) -> u32 {
         match self.number("projects_rate_limit", 0, 1_000_000) {
             1..=3 => {
@@ -194,11 +196,12 @@ impl SettingReader<'_> {
             let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-');
             !name.is_empty() && name.bytes().all(allowed)
         };
-        // Without this check, the last of several pairs with the same name would win.
+        // Compares the number of pairs with the number of names, because of several pairs with the same name only the
+        // last is left in the map.
         let pairs = self.fields.str("pkcs11_libraries").ok().flatten().filter(|text| !text.trim().starts_with('{'));
         let are_names_unique =
             pairs.is_none_or(|text| text.split(',').count() == libraries.len() || text.trim().is_empty());
-        // A relative path would be searched in directories that others may write to.
+        // The dynamic loader searches a relative path in directories in which other users may create files.
         if !are_names_unique || !libraries.iter().all(|(name, path)| is_name(name) && path.is_absolute()) {
             self.report("pkcs11_libraries", &format!("must be {rule}"));
         }
@@ -206,14 +209,14 @@ impl SettingReader<'_> {
     }
 }
 
-/// Parses a network, or an address alone.
+/// Parses a network in CIDR notation, or a single IP address.
 fn parse_network(text: &str) -> Option<IpNet> {
     let address = || text.parse::<IpAddr>().ok().map(|address| IpNet::from(address.to_canonical()));
     text.parse::<IpNet>().ok().map(|network| network.trunc()).or_else(address)
 }
 
-/// `true` for a PostgreSQL URL with a database and a host, in its authority or as option `host`.
-/// The store checks the rest.
+/// `true` for a PostgreSQL URL with a database name and a host, in the authority or the option `host` or `hostaddr`.
+/// The store validates the rest of the URL.
 fn is_database_url(text: &str) -> bool {
     let Some(rest) = ["postgres://", "postgresql://"].iter().find_map(|scheme| text.strip_prefix(scheme)) else {
         return false;

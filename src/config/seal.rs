@@ -1,4 +1,4 @@
-//! The source of the seal key (`seal_key_file`, `SIGNET_SEAL_KEY`, the table `seal`).
+//! The settings of the seal key: `seal_key_file`, `SIGNET_SEAL_KEY` and the table `seal`.
 
 use std::path::PathBuf;
 
@@ -16,11 +16,12 @@ const PKCS11_SEAL_SETTINGS: &[&str] =
 const CLOUDAKMS_SEAL_SETTINGS: &[&str] =
     &["seal.kms_key", "seal.region", "seal.endpoint", "seal.access_key", "seal.secret_key_file", "seal.secret_key"];
 
-/// Secrets and the settings for their files; only one of each pair may be given.
+/// Pairs of settings for the same secret: the secret itself, and the file that contains it. Only one of each pair may
+/// be given.
 const SECRET_AND_FILE_SETTINGS: [[&str; 2]; 3] =
     [["seal_key", "seal_key_file"], ["seal.pin", "seal.pin_file"], ["seal.secret_key", "seal.secret_key_file"]];
 
-/// Returns the setting that gives the same secret in the other form: its file, or the secret itself.
+/// For a setting of [`SECRET_AND_FILE_SETTINGS`], returns the other setting of its pair.
 pub(super) fn other_secret_form(name: &str) -> Option<&'static str> {
     SECRET_AND_FILE_SETTINGS.into_iter().find_map(|[secret, file]| match name {
         _ if name == secret => Some(file),
@@ -29,7 +30,7 @@ pub(super) fn other_secret_form(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Returns the configured source; by default the file `seal.key` in the data folder.
+/// Returns the configured source of the seal key. The default is the file `seal.key` in the data folder.
 pub(super) fn read_source(reader: &mut SettingReader<'_>, store: &StoreLocation) -> SealKeySource {
     let kind = text(reader, "seal.type").unwrap_or_default();
     let other_settings: [&[&str]; 2] = match kind.as_str() {
@@ -43,7 +44,7 @@ pub(super) fn read_source(reader: &mut SettingReader<'_>, store: &StoreLocation)
     };
     for name in other_settings.concat() {
         if reader.fields.has(name) {
-            // It is unclear which type is meant, so neither is preferred.
+            // A setting of another seal type is an error, because it is unclear which type the operator means.
             reader.report(name, &format!("must not be given with a seal of type {kind}"));
         }
     }
@@ -68,7 +69,7 @@ fn read_file_source(reader: &mut SettingReader<'_>, store: &StoreLocation) -> Se
             SealKeySource::File(PathBuf::new())
         }
         (Some(file), Some(_), _) => {
-            // Sealing with the wrong key cannot be undone, so neither source is preferred.
+            // Two keys are an error and neither takes precedence, because sealing with the wrong key cannot be undone.
             reader.report("seal_key_file", "must not be given with SIGNET_SEAL_KEY");
             SealKeySource::File(file)
         }
@@ -141,7 +142,7 @@ fn read_cloudakms_settings(reader: &mut SettingReader<'_>) -> AkmsSealSettings {
     settings
 }
 
-/// Returns a secret, given directly or by its file.
+/// Returns the source of a secret, which is given either directly (setting `name`) or by its file (setting `file`).
 fn read_secret(reader: &mut SettingReader<'_>, name: &str, file: &str) -> Option<SecretSource> {
     let given = text(reader, name).map(|text| SecretSource::Inline(Secret::new(text)));
     let path = reader.path(file, "the path of a file").map(SecretSource::File);

@@ -1,26 +1,26 @@
-//! The table of all settings.
+//! The declarations of all settings: name, default and help text.
 
-/// The description of a setting.
+/// The declaration of a setting.
 pub struct Setting {
-    /// The name in the file.
+    /// Name in the configuration file. A dot separates the name of a TOML table from that of its member.
     pub name: &'static str,
-    /// The default as text; empty if there is none.
+    /// Default value as text; empty if the setting has no default.
     pub default: &'static str,
-    /// `true` if it is read from the environment only.
+    /// `true` if the setting is read from the environment only, and not allowed in the configuration file.
     pub env_only: bool,
-    /// The help text.
+    /// Help text, as in `signet.example.toml`.
     pub help: &'static str,
 }
 
 impl Setting {
-    /// Returns the name of the environment variable.
+    /// Returns the name of the setting's environment variable.
     pub fn variable_name(&self) -> String {
         format!("SIGNET_{}", self.name.to_uppercase().replace('.', "_"))
     }
 }
 
-/// Declares the settings, with their defaults. The doc comment of a setting is its help text. A setting
-/// `in environment` is secret and not allowed in the file.
+/// Declares the settings, with their defaults. The doc comment of a setting is its help text. A setting with `in
+/// environment` is a secret, which is not allowed in the configuration file.
 macro_rules! settings {
     ($($(#[doc = $help:literal])+ $name:literal $(= $default:literal)? $(in $environment:ident)?;)+) => {
         /// All settings.

@@ -8,7 +8,7 @@ use crate::auth::mounts::engine_path;
 use crate::fields::Fields;
 
 const MAX_RENEWAL_NAMES: usize = 100;
-/// Longest host name, in bytes (RFC 1035, 2.3.4).
+/// Maximum length of a host name, in bytes (RFC 1035, 2.3.4).
 const MAX_HOST_NAME_BYTES: usize = 253;
 
 pub(super) fn read_files(reader: &mut SettingReader<'_>, listen: SocketAddr) -> Option<TlsFiles> {
@@ -27,7 +27,7 @@ pub(super) fn read_files(reader: &mut SettingReader<'_>, listen: SocketAddr) -> 
     None
 }
 
-/// Returns the renewal settings; all members of the table must be given, or none.
+/// Returns the settings of the table `tls_renew`; `None` if it is missing. Its members must be given all or not at all.
 pub(super) fn read_renewal(reader: &mut SettingReader<'_>, files: Option<&TlsFiles>) -> Option<TlsRenewal> {
     let texts = ["tls_renew.mount", "tls_renew.role"];
     let [mount, role] = texts.map(|name| reader.optional(name, Fields::text, "a text"));
@@ -69,7 +69,7 @@ pub(super) fn read_renewal(reader: &mut SettingReader<'_>, files: Option<&TlsFil
     Some(TlsRenewal { mount, role, hosts, addresses })
 }
 
-/// `true` for a plausible host name or IP address; the role decides which names are permitted.
+/// `true` for a text with the syntax of a host name or IP address. The role decides which of them it allows.
 fn is_name(name: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'*' | b'_');
     name.parse::<IpAddr>().is_ok()

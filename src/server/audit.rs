@@ -1,5 +1,5 @@
-//! Opens the audit devices and their HMAC keys. Each device name has a random key, stored as a sealed document and
-//! never replaced, so that a value has the same hash on every node and after every restart.
+//! Opens the audit devices with their HMAC keys. Each device name has a random key, which is stored as a sealed
+//! document and never replaced, so that a value has the same HMAC on every node and after every restart.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::error::{Error, Kind, Result};
 const AUDIT_DOCUMENT: &str = "audit";
 const HMAC_KEY_BYTES: usize = 32;
 
-/// Opens the declared devices.
+/// Opens the configured audit devices and starts their writers.
 ///
 /// # Errors
 /// `Invalid` when a device cannot be opened; the errors of the store.
@@ -30,7 +30,7 @@ pub(super) async fn open_writers(
         return Ok(Vec::new());
     }
     let keys = match load_or_create_hmac_keys(store, &declared).await {
-        // Another node created keys at the same time; use those.
+        // Another node created HMAC keys at the same time; use those.
         Err(error) if error.kind() == Kind::Conflict => load_or_create_hmac_keys(store, &declared).await?,
         result => result?,
     };

@@ -1,8 +1,8 @@
 //! Limits on open files and connections.
 //!
-//! Without a free file descriptor the process cannot accept connections, read its store or open a database session. So
-//! a reserve of descriptors is kept, and connections get the rest ([`compute_main_caps`]). Each connection may always
-//! run one request; further concurrent requests on an HTTP/2 connection need a permit each.
+//! Without a free file descriptor the process cannot read its store or open a database session. So some descriptors are
+//! reserved, and connections may use the rest ([`compute_main_caps`]). Each connection may run one request without a
+//! permit; every further concurrent request on an HTTP/2 connection needs one.
 
 use std::sync::Arc;
 
@@ -11,32 +11,32 @@ use tokio::sync::Semaphore;
 
 use super::ConnectionLimits;
 
-/// File descriptors reserved for the store, database sessions, policy engines, the logs and the metrics listener. The
-/// reserve is an eighth of the file limit if that is more, plus [`FILES_PER_WORKER`] for each worker.
+/// Minimum number of file descriptors reserved for the store, database sessions, policy engines, logs and the metrics
+/// listener. An eighth of the file limit is reserved if that is more. [`FILES_PER_WORKER`] for each worker are added.
 const MIN_RESERVED_FILES: usize = 128;
-/// File descriptors of a worker's event queue and wake-ups.
+/// Number of file descriptors that a worker needs for its event loop.
 const FILES_PER_WORKER: usize = 4;
-/// Default limit on connections. An idle connection costs some tens of KiB.
+/// Default limit on connections of the main listener. An idle connection costs some tens of KiB of memory.
 const DEFAULT_MAX_CONNECTIONS: usize = 10_000;
-/// Least number of connections, even if there are too few file descriptors.
+/// Minimum limit on connections of a listener, even if there are too few file descriptors for it.
 const MIN_CONNECTIONS: usize = 16;
 
 /// Default limit on connections of the public listener.
 const DEFAULT_MAX_PUBLIC_CONNECTIONS: usize = 1000;
-/// The public listener gets at most a quarter of all connections.
+/// The public listener may have at most this fraction (a quarter) of all connections.
 const PUBLIC_CONNECTIONS_DIVISOR: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ConnectionCaps {
-    /// Maximum number of connections.
+    /// Maximum number of connections of the listener.
     pub(super) total: usize,
     /// Maximum number of connections from one address.
     pub(super) per_address: usize,
 }
 
 impl ConnectionCaps {
-    /// Returns the number of connections that may briefly exceed the limit: newly accepted ones, and ones that are
-    /// still closing.
+    /// Returns by how many open connections may exceed the limit for a short time: those that are still closing, and
+    /// newly accepted ones.
     pub(super) fn overshoot(self) -> usize {
         (self.total / 16).max(16)
     }
@@ -48,7 +48,7 @@ impl ConnectionCaps {
     }
 }
 
-/// Least number of permits for concurrent requests beyond the first of each connection.
+/// Minimum number of permits for concurrent requests beyond the first of each connection.
 const MIN_EXTRA_REQUESTS: usize = 1000;
 
 /// Raises the soft limit of open files to the hard limit, and returns the limit in effect.
@@ -65,7 +65,8 @@ pub(super) fn raise_file_limit() -> usize {
     limit_in_effect.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX)
 }
 
-/// Computes the limits of the public listener: at most a quarter of all connections, to leave enough for the main one.
+/// Computes the connection limits of the public listener from its setting `wanted` and the limit of open files: at most
+/// a quarter of all connections, so that enough are left for the main listener.
 pub(super) fn compute_public_caps(wanted: usize, files: usize, workers: usize) -> ConnectionCaps {
     let possible = (max_connections_for_files(files, workers) / PUBLIC_CONNECTIONS_DIVISOR).max(MIN_CONNECTIONS);
     let total = match wanted {
@@ -83,7 +84,7 @@ pub(super) fn compute_public_caps(wanted: usize, files: usize, workers: usize) -
     ConnectionCaps { total, per_address: total.div_ceil(2) }
 }
 
-/// Computes the limits of the main listener from the settings and the number of available files.
+/// Computes the connection limits of the main listener from its settings and the limit of open files.
 pub(super) fn compute_main_caps(wanted: ConnectionLimits, files: usize, workers: usize) -> ConnectionCaps {
     let possible = max_connections_for_files(files, workers);
     let total = match wanted.max {
@@ -111,8 +112,8 @@ pub(super) fn compute_main_caps(wanted: ConnectionLimits, files: usize, workers:
     ConnectionCaps { total, per_address }
 }
 
-/// Returns the largest connection limit for which the connections, their [`ConnectionCaps::overshoot`] and the reserve
-/// fit into `files`.
+/// Returns the largest connection limit for which the connections, their [`ConnectionCaps::overshoot`] and the reserved
+/// descriptors fit into the limit of open files, `files`.
 fn max_connections_for_files(files: usize, workers: usize) -> usize {
     let reserved = MIN_RESERVED_FILES.max(files / 8) + FILES_PER_WORKER * workers;
     let available = files.saturating_sub(reserved);

@@ -1,9 +1,8 @@
 //! The state of one connection, shared by its stream, its requests and the connection table.
 //!
-//! A connection is *opening* (TLS handshake or request head in progress), *idle*, *busy* with one or more
-//! requests, or *receiving*: its handlers wait for request bodies, and the server does nothing for it. The phase
-//! is an atomic that each request updates and that the table reads when it must close connections. How a
-//! connection closes is up to its stream.
+//! A connection is *opening* (TLS handshake or request head in progress), *idle*, *busy* with one or more requests, or
+//! *receiving* (all its handlers wait for request bodies). The phase is an atomic value. Requests update it; the
+//! connection table reads it to select connections to close. The stream of a connection implements the closing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,47 +14,47 @@ use futures_util::task::AtomicWaker;
 use crate::caller_network::CallerNetwork;
 use crate::http::body::CallerIdentified;
 
-/// Time limit for receiving a request head, including the TLS handshake.
+/// Time limit for receiving a request head; the first one includes the TLS handshake.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time, in milliseconds, after which a closing connection with blocked writes is aborted.
+/// Time, in milliseconds, after which a closing connection is aborted if its client does not read the response.
 pub(super) const STUCK_TIMEOUT_MILLIS: u64 = 2000;
-/// Time, in milliseconds, after which a closing connection is aborted despite progress: a new connection already counts
-/// for its slot.
+/// Time, in milliseconds, after which a closing connection is aborted even if its client still reads: a new connection
+/// already uses its slot.
 pub(super) const CLOSE_TIMEOUT_MILLIS: u64 = 10_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionPhase {
     /// The TLS handshake or the head of a request is in progress.
     Opening,
-    /// Waits for the next request. The last response may still be in transit.
+    /// The connection waits for the next request. Its last response may still be in transit to the client.
     Idle,
     /// A handler processes a request.
     Busy,
-    /// A handler waits for more of the request body.
+    /// All handlers on the connection wait for more of their request bodies.
     Receiving,
 }
 
-/// A connection. Times are milliseconds since `began`.
+/// The state of a connection. Times are in milliseconds since `began`.
 pub(super) struct Connection {
-    /// Ascending in the order of acceptance.
+    /// Number of the connection, in the order of acceptance.
     pub(super) id: u64,
-    /// The client's network, by which per-address limits count the connection.
+    /// The client's address or network, for the limit per address.
     pub(super) source: CallerNetwork,
     began: Instant,
-    /// The phase in the two lowest bits, the time at which it began in the others.
+    /// The phase in the two lowest bits, and the time at which the phase began in the other bits.
     packed_phase: AtomicU64,
-    /// Time at which the connection was asked to close, or of its last completed response after that; 0 if it was not
-    /// asked.
+    /// Time at which the connection was asked to close, or at which it completed its last response after that; 0 if it
+    /// was not asked.
     close_requested_at: AtomicU64,
-    /// `true` if the connection closes without waiting for request bodies.
+    /// `true` if the connection closes without waiting for the rest of its request bodies.
     given_up: AtomicBool,
-    /// `true` if a caller was identified on this connection.
+    /// `true` once a request on this connection had a valid token.
     caller_identified: Arc<AtomicBool>,
-    /// `true` while the HTTP/1.1 implementation still has to fetch a part of the response body.
+    /// `true` while the HTTP/1.1 implementation has not fetched the whole response body from the app.
     sending: AtomicBool,
-    /// Bytes that may be read for the body of the current request.
+    /// Number of bytes that the stream may still read for the body of the current request.
     readable_body: AtomicU64,
-    /// `true` if the connection's task must be woken when the current request completes, to check for unprocessed
+    /// `true` if the completion of the current request must wake the connection's task, which may have unprocessed
     /// input.
     wake_requested: AtomicBool,
     waker: AtomicWaker,
@@ -107,34 +106,34 @@ impl Connection {
         (phase, state >> 2)
     }
 
-    /// Returns the phase and its start while the connection waits for its client; `None` while the server processes a
-    /// request.
+    /// Returns the phase and the time at which it began, if the connection waits for its client; `None` while the
+    /// server processes a request.
     pub(super) fn client_wait(&self) -> Option<(ConnectionPhase, u64)> {
         Some(self.phase_and_start()).filter(|(phase, _)| *phase != ConnectionPhase::Busy)
     }
 
-    /// Returns the start of the phase if the connection may close in it. A handler that waits for a body prevents that,
-    /// unless the body was [given up](Self::give_up).
+    /// Returns the time at which the phase began, if the connection may close in this phase. A handler that waits for a
+    /// body prevents closing, unless the connection has [given up](Self::give_up) on the body.
     fn closable_since(&self) -> Option<u64> {
         let (phase, since) = self.client_wait()?;
         (phase != ConnectionPhase::Receiving || self.is_given_up()).then_some(since)
     }
 
-    /// Notes that a handler waits for more of a request body.
+    /// Sets the phase of a busy connection to *receiving*, when its handler waits for more of the request body.
     pub(super) fn begin_body_wait(&self) {
         if self.phase_and_start().0 == ConnectionPhase::Busy {
             self.set_phase(ConnectionPhase::Receiving, self.now());
         }
     }
 
-    /// Notes that a handler no longer waits for a request body.
+    /// Sets the phase of a receiving connection to *busy*, when its handler no longer waits for the request body.
     pub(super) fn end_body_wait(&self) {
         if self.phase_and_start().0 == ConnectionPhase::Receiving {
             self.set_phase(ConnectionPhase::Busy, 0);
         }
     }
 
-    /// Gives up the request bodies that handlers wait for, because a new connection needs the slot.
+    /// Lets the connection close although handlers wait for request bodies, because a new connection needs the slot.
     pub(super) fn give_up(&self) {
         self.given_up.store(true, Ordering::Relaxed);
     }
@@ -143,19 +142,19 @@ impl Connection {
         self.given_up.load(Ordering::Relaxed)
     }
 
-    /// Returns the flag that is set once a caller is identified.
+    /// Returns the flag that the HTTP layer sets once a request on this connection had a valid token.
     pub(super) fn identified_flag(&self) -> CallerIdentified {
         CallerIdentified(Arc::clone(&self.caller_identified))
     }
 
-    /// Returns the sort key for closing waiting connections: longest wait first, and identified callers that send a
-    /// body last.
+    /// Returns the order in which waiting connections are closed: the longest wait first, but connections on which an
+    /// identified caller sends a body after all others.
     pub(super) fn eviction_rank(&self, phase: ConnectionPhase, since: u64) -> (bool, u64, u64) {
         (phase == ConnectionPhase::Receiving && self.caller_identified.load(Ordering::Relaxed), since, self.id)
     }
 
-    /// `true` if the client exceeded [`HEAD_TIMEOUT`]. The timer of the HTTP/1.1 implementation is coarse and may start
-    /// half a second earlier, so this allows 700 ms less.
+    /// `true` if the client exceeded [`HEAD_TIMEOUT`] for a request head. The timer of the HTTP/1.1 implementation may
+    /// have started half a second earlier, so 700 ms less count as exceeded.
     pub(super) fn is_head_overdue(&self) -> bool {
         let (phase, since) = self.phase_and_start();
         let max_head_millis = (HEAD_TIMEOUT - Duration::from_millis(700)).as_millis() as u64;
@@ -170,25 +169,26 @@ impl Connection {
         }
     }
 
-    /// `true` if the last response may still be in transit.
+    /// `true` if the last response may still be in transit to the client.
     pub(super) fn may_be_sending(&self) -> bool {
         self.closable_since().is_none_or(|since| since + STUCK_TIMEOUT_MILLIS > self.now())
     }
 
-    /// Sets the number of bytes that may be read for the body of the current request.
+    /// Sets the number of bytes that the stream may read for the body of the current request.
     pub(super) fn expect_body(&self, bytes: u64) {
         if self.readable_body.swap(bytes, Ordering::Relaxed) == 0 && bytes > 0 {
             self.wake();
         }
     }
 
-    /// Returns how many bytes may be read for the body of the current request; `None` if no handler runs.
+    /// Returns the number of bytes that the stream may read for the body of the current request; `None` if no handler
+    /// runs.
     pub(super) fn readable_body_bytes(&self) -> Option<u64> {
         matches!(self.phase_and_start().0, ConnectionPhase::Busy | ConnectionPhase::Receiving)
             .then(|| self.readable_body.load(Ordering::Relaxed))
     }
 
-    /// Notes bytes that arrived while a handler runs, and returns how many of them lie beyond the request body.
+    /// Counts bytes that arrived while a handler runs. Returns how many of them follow the request body.
     pub(super) fn count_received(&self, bytes: u64) -> u64 {
         let body = self.readable_body.load(Ordering::Relaxed);
         self.readable_body.store(body.saturating_sub(bytes), Ordering::Relaxed);
@@ -196,8 +196,8 @@ impl Connection {
         bytes.saturating_sub(body)
     }
 
-    /// Wakes the connection's task when the current request completes. The HTTP/1.1 implementation does not resume by
-    /// itself: it neither continues with pipelined requests that it has already read, nor retries a read that the
+    /// Makes the completion of the current request wake the connection's task. The HTTP/1.1 implementation does not
+    /// resume by itself: it neither processes pipelined requests that it has already read, nor retries a read that the
     /// stream left pending.
     pub(super) fn request_wake(&self) {
         self.wake_requested.store(true, Ordering::Relaxed);
@@ -209,20 +209,21 @@ impl Connection {
         }
     }
 
-    /// Notes sent bytes after a blocked write. Extends the client's time by a millisecond per byte, so that a few bytes
-    /// from time to time do not keep a response alive.
+    /// Extends the time that the connection may wait for its client by a millisecond for each byte sent after a blocked
+    /// write. A client that reads only a few bytes now and then cannot keep a response alive.
     pub(super) fn note_sent(&self, bytes: u64) {
         if let (ConnectionPhase::Idle, since) = self.phase_and_start() {
             self.set_phase(ConnectionPhase::Idle, since.saturating_add(bytes).min(self.now()));
         }
     }
 
-    /// Asks the connection to close; [`Connection::wake`] makes its task notice.
+    /// Asks the connection to close. The caller must then [wake](Connection::wake) the connection's task.
     pub(super) fn request_close(&self, now: u64) {
         self.close_requested_at.store(now.max(1), Ordering::Release);
     }
 
-    /// Notes that a response is ready. If the connection closes, the client gets the full time to receive it.
+    /// Restarts the time limits of a closing connection when a response is ready, so that the client has the full time
+    /// to receive the response.
     pub(super) fn note_response(&self) {
         if self.close_requested_at().is_some() {
             self.request_close(self.now());
@@ -233,13 +234,13 @@ impl Connection {
         self.waker.wake();
     }
 
-    /// Registers the task that [`Connection::wake`] wakes.
+    /// Registers the connection's task, which [`Connection::wake`] wakes.
     pub(super) fn register_task(&self, cx: &Context<'_>) {
         self.waker.register(cx.waker());
     }
 
     /// Returns the time at which the connection was asked to close, or at which it completed its last response after
-    /// that.
+    /// that. `None` if it was not asked.
     pub(super) fn close_requested_at(&self) -> Option<u64> {
         Some(self.close_requested_at.load(Ordering::Acquire)).filter(|at| *at != 0)
     }
@@ -253,8 +254,8 @@ impl Connection {
         .await;
     }
 
-    /// `true` if the stream must report end of file now. A response that is still being sent delays this, because
-    /// HTTP/1.1 fetches no more of the body once the stream has ended.
+    /// `true` if the stream must report end of file now, so that HTTP/1.1 closes the connection. A response that
+    /// HTTP/1.1 has not fetched completely delays this, because HTTP/1.1 fetches no more of it after the end of file.
     pub(super) fn is_ending(&self) -> bool {
         let sends = self.sending.load(Ordering::Relaxed);
         self.close_requested_at().is_some() && self.closable_since().is_some() && (!sends || self.is_close_overdue())
@@ -274,7 +275,8 @@ impl Connection {
     }
 }
 
-/// A response body that HTTP/1.1 is sending; until it is dropped, a closing connection keeps its stream open.
+/// A guard for a response body that HTTP/1.1 is sending. Until it is dropped, the stream of a closing connection stays
+/// open.
 pub(super) struct SendingGuard(Arc<Connection>);
 
 impl SendingGuard {
@@ -302,11 +304,12 @@ pub(super) fn elapsed_millis(began: Instant) -> u64 {
     u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A request in its handler; the connection is busy until it is dropped.
+/// A guard for a request in its handler. The connection is *busy* until the guard is dropped.
 pub(super) struct BusyGuard(Arc<Connection>);
 
 impl BusyGuard {
-    /// Begins when the request head was read; `body` is the number of bytes that may be read for its body.
+    /// Marks the connection as *busy*, after the request head was read. `body` is the number of bytes that the stream
+    /// may read for the request body.
     pub(super) fn begin(connection: &Arc<Connection>, body: u64) -> Self {
         connection.set_phase(ConnectionPhase::Busy, 0);
         connection.readable_body.store(body, Ordering::Relaxed);
@@ -317,7 +320,7 @@ impl BusyGuard {
         &self.0
     }
 
-    /// `true` if the connection closes after this request.
+    /// `true` if the connection will close after this request.
     pub(super) fn is_last(&self) -> bool {
         self.0.close_requested_at().is_some()
     }

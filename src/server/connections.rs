@@ -1,11 +1,11 @@
 //! The connection table of a listener: admits new connections and selects those that must close.
 //!
-//! A connection holds a slot from its acceptance to its end; the slots are limited in total and per address. If none is
-//! free, the connections that have waited longest for their clients are asked to close, and the new one takes a slot
-//! immediately. A connection that waits for a request body counts as waiting; those of identified callers close last.
-//! Busy connections never close; if all are busy, the new one is rejected. The fewer slots are free, the shorter a
-//! connection may stay idle ([`idle_timeout`]). The lock is taken on accept, on close and once a second, never by
-//! requests. No primitive of [`rationing`](crate::rationing) makes room by closing what holds a slot.
+//! A connection holds a slot from its acceptance to its end; the number of slots is limited in total and per address.
+//! If no slot is free, the connections that have waited longest for their clients are asked to close, and the new one
+//! gets a slot immediately. Waiting for a request body counts too, but such connections of identified callers close
+//! last. Busy connections are never closed; if all are busy, the new one is rejected. The fewer slots are free, the
+//! shorter is the [`idle_timeout`]. The lock is taken on accept, on close and once a second, never by requests.
+//! No primitive of [`rationing`](crate::rationing) makes room by closing what holds a slot.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -22,7 +22,8 @@ use crate::telemetry::{
     CONNECTIONS_CLOSED, CONNECTIONS_LIMIT, CONNECTIONS_OPEN, CONNECTIONS_REFUSED, HTTP_REQUESTS, NO_MOUNT,
 };
 
-/// Time limit for a request head, in milliseconds. The HTTP layer has a shorter limit, so that it can respond first.
+/// Time limit for a request head, in milliseconds. The HTTP layer has a shorter limit, so that it can send a response
+/// before the connection is closed.
 const HEAD_TIMEOUT_MILLIS: u64 = 11_000;
 /// Idle timeout while slots are free, in milliseconds.
 const MAX_IDLE_TIMEOUT_MILLIS: u64 = 300_000;
@@ -33,10 +34,10 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// When a slot is needed, the longest-waiting 1/64 of the waiting connections close together, at least one, so that a
 /// flood does not cause a scan of the table for each new connection.
 const EVICTION_DIVISOR: usize = 64;
-/// Least interval between two log entries about missing slots, in milliseconds.
+/// Minimum interval between two log entries about reached connection limits, in milliseconds.
 const LOG_INTERVAL_MILLIS: u64 = 10_000;
 
-/// Returns the loopback networks, which are exempt from the limit per address, as are trusted proxies.
+/// Returns the loopback networks, which are exempt from the limit per address.
 pub(super) fn loopback_networks() -> [IpNet; 2] {
     [
         IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8)),
@@ -62,7 +63,7 @@ struct ConnectionTable {
     events: ConnectionLimitEvents,
 }
 
-/// Numbers of connections. `open` includes those in `closing`.
+/// Numbers of connections. `open` includes `closing`, the connections that were asked to close.
 #[derive(Clone, Copy, Default)]
 struct ConnectionCount {
     open: usize,
@@ -79,14 +80,15 @@ struct ConnectionSource {
 struct ConnectionLimitEvents {
     closed: usize,
     refused: usize,
-    /// Number of open connections at the first of these events; `busiest` is the address with most of them.
+    /// Number of open connections at the first event since the last log entry.
     open: usize,
     busiest: Option<(CallerNetwork, usize)>,
     logged_at: Option<u64>,
 }
 
 impl Connections {
-    /// `exempt_networks` are the networks without a limit per address; `listener` is `main`, `metrics` or `public`.
+    /// Creates an empty table. `listener` (`main`, `metrics` or `public`) is the name in metrics and logs.
+    /// `exempt_networks` are exempt from the limit per address.
     pub(super) fn new(listener: &'static str, caps: ConnectionCaps, exempt_networks: Vec<IpNet>) -> Arc<Self> {
         metrics::gauge!(CONNECTIONS_LIMIT, "listener" => listener).set(caps.total as f64);
         metrics::gauge!(CONNECTIONS_OPEN, "listener" => listener).set(0.0);
@@ -95,7 +97,7 @@ impl Connections {
         Arc::new(Self { listener, caps, exempt_networks, request_permits, began, table: Mutex::default() })
     }
 
-    /// Maximum number of connections that may be open at any moment.
+    /// Returns the maximum number of open connections, including those that are closing.
     pub(super) fn max_connections(&self) -> usize {
         self.caps.total + self.caps.overshoot()
     }
@@ -105,7 +107,8 @@ impl Connections {
         self.lock().count.open
     }
 
-    /// Returns a slot for an accepted connection; `None` if it is rejected.
+    /// Assigns a slot to a newly accepted connection. `None` if all slots are in use by busy connections, or the
+    /// listener is closing.
     pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Option<ConnectionSlot> {
         self.admit_at(peer, elapsed_millis(self.began))
     }
@@ -124,7 +127,7 @@ impl Connections {
         let connection = has_capacity.then(|| table.insert(source, self.began, now));
         self.publish_open_count(&table);
         drop(table);
-        // Outside the lock, because a woken task may take it.
+        // The tasks are woken after the lock is released, because a woken task may take the lock.
         closing.iter().for_each(|connection| connection.wake());
         connection.map(|connection| ConnectionSlot { connection, connections: Arc::clone(self) })
     }
@@ -148,13 +151,14 @@ impl Connections {
         }
     }
 
-    /// Asks connections that have waited too long to close, and wakes those that should have closed by now.
+    /// Asks connections that have exceeded a timeout to close, and wakes the tasks of closing connections that are
+    /// overdue.
     fn sweep_at(&self, now: u64) {
         let mut table = self.lock();
         let mut woken = table.overdue_closings(now);
         let idle_timeout_of = |count: ConnectionCount| idle_timeout(count.open - count.closing, self.caps.total);
         let mut due = table.waiting_connections(None);
-        // Reads of request bodies have their own timeouts.
+        // Connections that wait for a request body are not closed here, because the HTTP layer limits that time.
         due.retain(|(phase, since, _)| {
             *phase != ConnectionPhase::Receiving && since + phase_timeout(*phase, idle_timeout_of(table.count)) <= now
         });
@@ -162,7 +166,8 @@ impl Connections {
         let due: Vec<_> =
             due.into_iter().map(|(phase, since, connection)| (phase, since, connection.clone())).collect();
         for (phase, since, connection) in due {
-            // Computed again for each connection: one that closes frees a slot, so that the next one may stay longer.
+            // The timeout is computed again for each connection, because each one that closes frees a slot, which
+            // lengthens the timeout.
             if since + phase_timeout(phase, idle_timeout_of(table.count)) <= now {
                 table.mark_closing(&connection, now);
                 count_closed(if phase == ConnectionPhase::Idle { "idle" } else { "head" }, 1);
@@ -216,7 +221,7 @@ impl ConnectionTable {
         self.sources.values().flat_map(|source| source.connections.values())
     }
 
-    /// Returns the connections, of one address or of all, that wait for their clients and were not asked to close.
+    /// Returns the connections that wait for their clients and were not asked to close: those of one address, or all.
     fn waiting_connections(&self, source: Option<CallerNetwork>) -> Vec<(ConnectionPhase, u64, &Arc<Connection>)> {
         let one = source.and_then(|source| self.sources.get(&source));
         let all = source.is_none().then(|| self.sources.values());
@@ -226,8 +231,8 @@ impl ConnectionTable {
         staying.filter_map(|c| c.client_wait().map(|(phase, since)| (phase, since, c))).collect()
     }
 
-    /// `true` if a slot is free within the limit `cap`, or becomes free because waiting connections were asked to
-    /// close. Those are added to `closing`.
+    /// Makes sure that a slot is free within the limit `cap`, if necessary by asking waiting connections to close. Adds
+    /// these to `closing`; the caller must wake them. Returns `false` if no connection waits.
     fn free_slot(
         &mut self,
         source: Option<CallerNetwork>,
@@ -243,7 +248,7 @@ impl ConnectionTable {
             return true;
         }
         let reason = if source.is_some() { "address" } else { "full" };
-        self.capture_state();
+        self.record_state_at_first_event();
         let mut waiting = self.waiting_connections(source);
         if waiting.is_empty() {
             self.events.refused += 1;
@@ -296,7 +301,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Returns the connections that were asked to close longer than [`STUCK_TIMEOUT_MILLIS`] ago.
+    /// Returns the connections that were asked to close more than [`STUCK_TIMEOUT_MILLIS`] ago.
     fn overdue_closings(&self, now: u64) -> Vec<Arc<Connection>> {
         if self.count.closing == 0 {
             return Vec::new();
@@ -307,8 +312,9 @@ impl ConnectionTable {
             .collect()
     }
 
-    /// Captures the state for the log at the first event since the last log entry.
-    fn capture_state(&mut self) {
+    /// At the first event since the last log entry, stores the number of open connections and the address with most of
+    /// them, for the next entry.
+    fn record_state_at_first_event(&mut self) {
         if self.events.closed + self.events.refused == 0 {
             let counts = self.sources.iter().map(|(address, source)| (*address, source.count.open));
             self.events.busiest = counts.max_by_key(|(_, open)| *open);
@@ -316,7 +322,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Returns the events since the last log entry, if it is time for another entry.
+    /// Returns the events since the last log entry and resets them, if there are any and [`LOG_INTERVAL_MILLIS`] have
+    /// passed.
     fn take_events_to_log(&mut self, now: u64) -> Option<ConnectionLimitEvents> {
         let ConnectionLimitEvents { closed, refused, logged_at, .. } = self.events;
         if closed + refused == 0 || logged_at.is_some_and(|logged_at| logged_at + LOG_INTERVAL_MILLIS > now) {
@@ -329,7 +336,7 @@ impl ConnectionTable {
     }
 }
 
-/// The slot of a connection, freed when it is dropped.
+/// The slot of an admitted connection. Dropping it frees the slot.
 pub(super) struct ConnectionSlot {
     connection: Arc<Connection>,
     connections: Arc<Connections>,
@@ -345,8 +352,8 @@ impl ConnectionSlot {
         Arc::clone(&self.connections.request_permits)
     }
 
-    /// `true` if the socket may close before the client does: the slot is needed, or no response
-    /// can be in transit any more.
+    /// `true` if the server may close the socket before the client does: another connection needs the slot, or no
+    /// response can be in transit any more.
     pub(super) fn may_close_first(&self) -> bool {
         !self.connection.may_be_sending() || !self.connections.lock().closing
     }
@@ -358,7 +365,7 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// Returns the longest time that a connection may wait in this phase, in milliseconds.
+/// Returns the maximum time that a connection may wait for its client in a phase, in milliseconds.
 fn phase_timeout(phase: ConnectionPhase, idle_timeout: u64) -> u64 {
     match phase {
         ConnectionPhase::Opening => HEAD_TIMEOUT_MILLIS.min(idle_timeout),
@@ -366,25 +373,25 @@ fn phase_timeout(phase: ConnectionPhase, idle_timeout: u64) -> u64 {
     }
 }
 
-/// Returns the idle timeout in milliseconds: [`MAX_IDLE_TIMEOUT_MILLIS`] while half of the slots are free, then less
-/// for each slot taken.
+/// Returns the idle timeout in milliseconds. It is [`MAX_IDLE_TIMEOUT_MILLIS`] while at least half of the slots are
+/// free, and then falls with the number of free slots to [`MIN_IDLE_TIMEOUT_MILLIS`].
 fn idle_timeout(open: usize, slots: usize) -> u64 {
     let half = slots.div_ceil(2);
     let free = slots.saturating_sub(open).min(half);
     (MAX_IDLE_TIMEOUT_MILLIS * free as u64 / half.max(1) as u64).max(MIN_IDLE_TIMEOUT_MILLIS)
 }
 
-/// Counts connections that the server closed.
+/// Counts connections that the server closed, by reason, in the metrics.
 pub(super) fn count_closed(reason: &'static str, count: usize) {
     metrics::counter!(CONNECTIONS_CLOSED, "reason" => reason).increment(count as u64);
 }
 
-/// Counts a rejected connection, or a rejected request on an open connection.
+/// Counts a rejected connection, or a rejected request on an open connection, by reason, in the metrics.
 pub(super) fn count_refused(reason: &'static str) {
     metrics::counter!(CONNECTIONS_REFUSED, "reason" => reason).increment(1);
 }
 
-/// Counts a request that was rejected before it reached the app.
+/// Counts a request that the server rejected before the app saw it, in the metrics of HTTP requests.
 pub(super) fn count_rejected_request(status: &'static str) {
     let labels =
         [("mount", NO_MOUNT), ("service", "none"), ("operation", "none"), ("route", "none"), ("status", status)];
@@ -404,7 +411,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Indices of the connections that were asked to close.
+    /// Returns the indices of the connections that were asked to close.
     fn asked_to_close(slots: &[ConnectionSlot]) -> Vec<usize> {
         slots
             .iter()
@@ -419,7 +426,8 @@ mod tests {
         let connections = table(3, 3);
         let mut slots: Vec<_> = (0..3).map(|n| connections.admit_at(ip("192.0.2.1"), n).unwrap()).collect();
         let _busy = BusyGuard::begin(&slots[0].connection, 0);
-        // Closes one connection at a time, the longest waiting first. Closing ones no longer count against the limit.
+        // Each new connection closes the one that has waited longest. Closing connections no longer count against the
+        // limit.
         for (now, closing) in [(10, vec![1]), (11, vec![1, 2])] {
             slots.push(connections.admit_at(ip("192.0.2.2"), now).unwrap());
             assert_eq!(asked_to_close(&slots), closing);

@@ -1,9 +1,10 @@
 //! `Expect: 100-continue` (RFC 9110, 10.1.1): the server sends `100 Continue` only when a handler reads the body.
 //!
-//! The HTTP/1.1 implementation of actix calls an expect service, sends `100 Continue`, then calls the app. Here the
-//! expect service already calls the app. If the app responds without reading the body, that response is sent instead of
-//! a 100. If the app starts to read the body, the expect service returns the pending call. The dispatcher then sends
-//! the 100 and passes the call to the app service, which resumes it.
+//! The HTTP/1.1 dispatcher of actix calls the expect service, sends `100 Continue` and then calls the app service. Here
+//! the expect service already calls the app. If the app responds without reading the body, the dispatcher sends that
+//! response instead of a 100. If the app starts to read the body, the expect service returns a request that contains
+//! the pending call. The dispatcher then sends the 100 and passes this request to the app service, which resumes the
+//! call.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -21,7 +22,7 @@ use bytes::Bytes;
 use futures_util::future::{Either, LocalBoxFuture};
 use futures_util::{FutureExt as _, Stream};
 
-/// The app of a worker, once it exists. Shared by the app service, the expect service and HTTP/2.
+/// The app of a worker, which the app service, the expect service and HTTP/2 share. Empty until the app is created.
 pub(super) struct AppCell<S>(Rc<RefCell<Option<Rc<S>>>>);
 
 impl<S> Clone for AppCell<S> {
@@ -32,7 +33,7 @@ impl<S> Clone for AppCell<S> {
 
 type BoxedPayload = Pin<Box<dyn Stream<Item = Result<Bytes, PayloadError>>>>;
 
-/// A pending call of the app, on its way through the dispatcher.
+/// A pending call of the app. The expect service passes it to the app service as an extension of a request.
 struct PendingCall<F>(Pin<Box<F>>);
 
 impl<S> AppCell<S>
@@ -82,7 +83,7 @@ where
     }
 }
 
-/// The app service; resumes calls that are already pending.
+/// The app service. It calls the app, or resumes the call that the expect service has started.
 struct ResumingService<S> {
     app: Rc<S>,
 }
@@ -107,7 +108,8 @@ where
     }
 }
 
-/// The expect service: responds to a request, or passes it on when its body is read.
+/// The expect service. It calls the app and returns the app's response, or the pending call when the app reads the
+/// body.
 struct ExpectService<S, B>(Rc<RefCell<Option<Rc<S>>>>, PhantomData<B>);
 
 impl<S, B> Service<Request> for ExpectService<S, B>
@@ -149,14 +151,15 @@ where
     }
 }
 
-/// Prepares a response instead of a 100. The connection closes, because the body may or may not follow.
+/// Prepares the response that is sent instead of a 100. It closes the connection, because the client may or may not
+/// send the body now.
 fn prepare_early_response(answer: Result<Response<BoxBody>, impl Into<Response<BoxBody>>>) -> Response<BoxBody> {
     let mut response = answer.unwrap_or_else(Into::into);
     response.head_mut().set_connection_type(ConnectionType::Close);
     response
 }
 
-/// Wraps a body, and returns a flag that is set when the body is first read.
+/// Wraps a request body. Returns the wrapped body, and a flag that is set when the body is first read.
 pub(super) fn flag_reads(payload: Payload) -> (Payload, Rc<Cell<bool>>) {
     let wanted = Rc::new(Cell::new(false));
     let payload: BoxedPayload = Box::pin(ReadFlaggedBody { payload, wanted: Rc::clone(&wanted) });

@@ -1,8 +1,8 @@
 //! Worker heartbeats, read by the systemd watchdog in [`notify`](super::notify).
 //!
-//! A worker beats while its event loop runs. A worker whose thread is blocked serves no requests and stops
-//! beating. An unreachable store or device does not stop the beats: such requests wait asynchronously, and
-//! a restart would not help.
+//! Each worker records a heartbeat while its event loop runs. If its thread is blocked, it serves no requests and
+//! records none. An unreachable store or key device does not stop the heartbeats: requests wait for it asynchronously,
+//! and a restart would not help.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The heartbeats of all workers. Clones share them.
+/// The last heartbeat of each worker. Clones share the values.
 #[derive(Clone)]
 pub(super) struct Heartbeats(Arc<HeartbeatsState>);
 
@@ -25,7 +25,7 @@ impl Heartbeats {
         Self(Arc::new(HeartbeatsState { workers, last_beats: Mutex::default() }))
     }
 
-    /// Starts the heartbeat of the worker of this thread, until its event loop ends.
+    /// Starts the heartbeat of the worker on this thread. It ends with the worker's event loop.
     pub(super) fn begin(&self) {
         let heartbeats = self.clone();
         tokio::task::spawn_local(async move {
@@ -37,7 +37,7 @@ impl Heartbeats {
         });
     }
 
-    /// `true` if every worker has started and had its last heartbeat less than `within` ago.
+    /// `true` if all workers have started and recorded a heartbeat less than `within` ago.
     pub(super) fn all_alive(&self, within: Duration) -> bool {
         let last = self.lock_beats();
         last.len() >= self.0.workers && last.values().all(|at| at.elapsed() < within)
@@ -48,7 +48,7 @@ impl Heartbeats {
     }
 }
 
-/// Removes the entry of a worker that ends. The worker that replaces it adds its own.
+/// Removes the entry of a worker that ends. A worker that replaces it adds its own entry.
 struct HeartbeatGuard<'p>(&'p Heartbeats);
 
 impl Drop for HeartbeatGuard<'_> {
@@ -65,7 +65,8 @@ mod tests {
 
     use super::*;
 
-    /// A worker with its own thread. It blocks its event loop for each time that it receives, and ends with the sender.
+    /// Starts a worker on its own thread. The worker blocks its event loop for each duration that is sent to it, and
+    /// ends when the sender is dropped.
     fn worker(heartbeats: &Heartbeats) -> (mpsc::Sender<Duration>, std::thread::JoinHandle<()>) {
         let (block, blocked) = mpsc::channel::<Duration>();
         let heartbeats = heartbeats.clone();

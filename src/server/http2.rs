@@ -1,9 +1,10 @@
 //! HTTP/2 (RFC 9113), for clients that negotiate it by ALPN.
 //!
-//! The `h2` library implements the frames; this module limits which frames a client may send, how many and how fast. A
-//! connection and its requests are one task (`dispatch`), so that dropping the task drops them all. The app and its
-//! limits are those of HTTP/1.1. The connection is *busy* while a request is in its handler, *receiving* while all
-//! handlers wait for request bodies, *opening* while a frame is incomplete, else *idle*. The limits are in `bounds`.
+//! The `h2` library implements the protocol; this module limits the number and rate of the frames that a client may
+//! send (`bounds`, `allowance`). A connection and its requests run in one task (`dispatch`), so that dropping the task
+//! drops them all. The app and its limits are those of HTTP/1.1. The phase of the connection is *busy* while a handler
+//! processes a request, *receiving* while all handlers wait for request bodies, *opening* while a frame of the client
+//! is incomplete, otherwise *idle*.
 
 mod allowance;
 mod body;
@@ -39,7 +40,7 @@ use transport::{Http2Activity, ObservedTransport};
 
 type AcceptedStream = (ConnectionStream, Protocol, Option<SocketAddr>);
 
-/// Adds HTTP/2 to `http1`, for the streams of one worker; both call the same app.
+/// Extends the HTTP/1.1 service `http1` of a worker by HTTP/2. Both protocols call the same app.
 pub(super) fn with_http2<H, S, B>(
     http1: H,
     app: AppCell<S>,
@@ -62,7 +63,7 @@ where
     })
 }
 
-/// Serves a connection with the protocol that was negotiated.
+/// The service of a worker for accepted connections. It serves each with the negotiated HTTP version.
 struct NegotiatedService<H, S, B> {
     http1: H,
     app: Rc<S>,
@@ -94,8 +95,8 @@ where
             _ => {
                 let connection = Arc::clone(stream.connection());
                 let mut served = Box::pin(self.http1.call((stream, protocol, peer)));
-                // The call owns the socket. It lives in this future, so that the socket closes only after the end was
-                // counted.
+                // `served` owns the socket. It is dropped at the end of this future, so that the socket closes only
+                // after `count_rejected` has counted the result.
                 Box::pin(async move {
                     let ended = served.as_mut().await;
                     count_rejected(&connection, &ended);
@@ -106,7 +107,8 @@ where
     }
 }
 
-/// Counts requests that HTTP/1.1 rejected itself, without calling the app.
+/// Counts a request that the HTTP/1.1 implementation rejected without calling the app, and a connection that it closed
+/// because the request head was late.
 fn count_rejected(connection: &Connection, ended: &Result<(), DispatchError>) {
     match ended {
         Err(DispatchError::Parse(ParseError::TooLarge)) => connections::count_rejected_request("431"),
@@ -131,7 +133,7 @@ where
         agreed = bounds::builder().handshake(wire) => agreed,
         () = activity.connection.close_requested() => return,
     };
-    // A failed handshake means that the peer does not speak HTTP/2; it is not reported.
+    // A failed handshake is not logged: the peer negotiated HTTP/2 but does not speak it.
     let Ok(http2) = agreed else { return };
     let begin = |incoming: IncomingRequest| {
         exchange::handle_request(Rc::clone(&app), incoming, peer, Rc::clone(&date), Rc::clone(&activity))
@@ -168,7 +170,7 @@ mod tests {
         server: JoinHandle<()>,
     }
 
-    /// Opens one connection, without TLS, to `app`.
+    /// Connects an HTTP/2 client, without TLS, to a server that runs `app`.
     async fn connected<F, R>(connections: &Arc<Connections>, app: F) -> Http2TestPair
     where
         F: Fn(HttpRequest, web::Payload) -> R + Clone + 'static,
@@ -195,7 +197,7 @@ mod tests {
             self.requests.clone().ready().await.unwrap().send_request(request, false).unwrap()
         }
 
-        /// Sends a request and returns the response head and the length of the body.
+        /// Sends a request. Returns the response head and the length of the response body.
         async fn request(&self, path: &str) -> Result<(http_types::Response<()>, usize), h2::Error> {
             let (answer, mut body) = self.begin(path).await;
             body.send_data(Bytes::new(), true)?;
@@ -217,7 +219,7 @@ mod tests {
         }
     }
 
-    /// Counts calls that began, and calls that were dropped or completed.
+    /// Number of calls of the app that began, and number of calls that completed or were dropped.
     #[derive(Clone, Default)]
     struct CallCounts(Rc<(Cell<usize>, Cell<usize>)>);
 
@@ -240,7 +242,7 @@ mod tests {
         }
     }
 
-    /// An app that never responds, and counts its calls.
+    /// Returns an app that never responds and counts its calls.
     fn never_responding_app(
         calls: &CallCounts,
     ) -> impl Fn(HttpRequest, web::Payload) -> futures_util::future::LocalBoxFuture<'static, HttpResponse> + Clone + use<>
@@ -471,7 +473,7 @@ mod tests {
     async fn http2_connection_with_a_slow_handler_stays_open() {
         let connections = table(1);
         actix_rt::spawn(Arc::clone(&connections).sweep());
-        // The app takes longer than waiting clients and blocked writes are tolerated.
+        // The app takes longer than the time limits for idle clients and blocked writes, which must not apply to it.
         let late = async |_: HttpRequest, _: web::Payload| {
             let pieces = stream::iter([Bytes::from_static(b"12"), Bytes::from_static(b"345")]).then(async |piece| {
                 tokio::time::sleep(Duration::from_millis(4500)).await;
@@ -527,7 +529,7 @@ mod tests {
         for pair in &pairs {
             begun.extend(join_all((0..MAX_STREAMS_PER_CONNECTION).map(|_| pair.begin(""))).await);
         }
-        // There are a thousand permits for requests beyond the first one of each connection.
+        // The listener has 1000 permits for concurrent requests beyond the first of each connection.
         let refused = Rc::new(Cell::new(0));
         for (answer, _body) in begun {
             let refused = Rc::clone(&refused);

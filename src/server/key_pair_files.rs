@@ -1,8 +1,8 @@
 //! Replaces a TLS key and certificate in two files.
 //!
-//! New versions are written to `.new` files, then renamed, the key first. A crash between the two renames leaves the
-//! new key and a certificate that is not renamed yet; [`finish_interrupted`] completes that. Readers never see a
-//! partial file.
+//! Both new versions are written to `.new` files and then renamed, first the key, then the certificate. A crash between
+//! the two renames leaves the new key with the old certificate; [`finish_interrupted`] then renames the new
+//! certificate. Readers never see a partial file.
 
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt as _;
@@ -21,11 +21,12 @@ pub(super) struct KeyPairContents<'p> {
     pub(super) key: &'p [u8],
 }
 
-/// Replaces both files. Only the owner may read the key; all users may read the certificate.
+/// Replaces the key file and the certificate file. The new key is readable only by the owner, the certificate by all
+/// users.
 ///
 /// # Errors
-/// As [`require_distinct_files`]; `Unavailable` with the setting and the file. The old files stay, unless
-/// only the last rename failed.
+/// As [`require_distinct_files`]; `Unavailable`, with the setting and the file, when a file cannot be written. The old
+/// files stay then, except if only the rename of the certificate failed.
 pub(super) fn replace(files: &TlsFiles, pair: KeyPairContents<'_>) -> Result<()> {
     require_distinct_files(files)?;
     write_new_version(KEY_SETTING, &files.key, pair.key, 0o600)?;
@@ -34,11 +35,11 @@ pub(super) fn replace(files: &TlsFiles, pair: KeyPairContents<'_>) -> Result<()>
     publish(CERTIFICATE_SETTING, &files.certificate)
 }
 
-/// Rejects a key and certificate, or their `.new` files, that are the same file: the second
-/// write would destroy the first.
+/// Fails if the key file or its `.new` file is the same file as the certificate file or its `.new` file, because one
+/// would overwrite the other.
 ///
 /// # Errors
-/// `Invalid` with the setting.
+/// `Invalid`, with the setting and the file.
 pub(super) fn require_distinct_files(files: &TlsFiles) -> Result<()> {
     let of = |file: &Path| std::fs::metadata(file).map(|found| (found.dev(), found.ino())).ok();
     let location = |file: &Path| (of(folder_of(file)), file.file_name().map(OsString::from));
@@ -52,19 +53,19 @@ pub(super) fn require_distinct_files(files: &TlsFiles) -> Result<()> {
     Ok(())
 }
 
-/// Writes both files, which must not exist yet.
+/// Writes the key file and the certificate file, which must not exist yet.
 ///
 /// # Errors
-/// `Conflict` when one of them exists; as [`replace`].
+/// `Conflict` when one of the files exists; those of [`replace`].
 pub(super) fn create(files: &TlsFiles, pair: KeyPairContents<'_>) -> Result<()> {
     check_absent(files)?;
     replace(files, pair)
 }
 
-/// Checks that neither file exists.
+/// Fails if the key file or the certificate file exists.
 ///
 /// # Errors
-/// `Conflict` with the file that exists.
+/// `Conflict`, with the file that exists.
 pub(super) fn check_absent(files: &TlsFiles) -> Result<()> {
     for file in [&files.key, &files.certificate] {
         if file.exists() {
@@ -74,10 +75,11 @@ pub(super) fn check_absent(files: &TlsFiles) -> Result<()> {
     Ok(())
 }
 
-/// Renames a certificate that an interrupted replacement left as `.new`; returns `true` if there was one.
+/// Completes an interrupted [`replace`]: renames the `.new` file of the certificate. Returns `false` if there is
+/// nothing to complete.
 ///
 /// # Errors
-/// `Unavailable` when it cannot be renamed.
+/// `Unavailable` when the file cannot be renamed.
 pub(super) fn finish_interrupted(files: &TlsFiles) -> Result<bool> {
     if !sibling_path(&files.certificate).exists() || sibling_path(&files.key).exists() {
         return Ok(false);
@@ -93,14 +95,14 @@ fn sibling_path(file: &Path) -> PathBuf {
     files::append_suffix(file, ".new")
 }
 
-/// Writes the `.new` file, replacing one that an earlier attempt left.
+/// Writes the `.new` file of `file`. Replaces one that an earlier attempt has left.
 fn write_new_version(setting: &str, file: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let new = sibling_path(file);
     let created = files::remove_if_exists(&new).and_then(|()| files::create_new(&new, mode));
     created.and_then(|new| files::write_synced(&new, &[bytes])).map_err(|e| write_error(setting, file, e))
 }
 
-/// Renames the `.new` file.
+/// Renames the `.new` file of `file` to `file`.
 fn publish(setting: &str, file: &Path) -> Result<()> {
     files::replace(&sibling_path(file), file).map_err(|e| write_error(setting, file, e))
 }
@@ -128,12 +130,12 @@ mod tests {
         assert_eq!((mode(&files.key), mode(&files.certificate)), (0o600, 0o644));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
         assert!(!finish_interrupted(&files).unwrap());
-        // A crash before the first rename: the old pair stays, and the next replacement succeeds.
+        // After a crash before the first rename, the old pair is still in place, and the next replacement succeeds.
         std::fs::write(sibling_path(&files.key), "k3").unwrap();
         std::fs::write(sibling_path(&files.certificate), "c3").unwrap();
         assert!(!finish_interrupted(&files).unwrap());
         assert_eq!(read(), ["c2", "k2"]);
-        // A crash between the two renames.
+        // After a crash between the two renames, `finish_interrupted` completes the replacement.
         publish(KEY_SETTING, &files.key).unwrap();
         assert!(finish_interrupted(&files).unwrap());
         assert_eq!(read(), ["c3", "k3"]);

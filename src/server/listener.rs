@@ -1,8 +1,8 @@
-//! A listener: accepts connections, assigns slots, performs TLS handshakes and passes the streams to HTTP.
+//! A listener: accepts connections, assigns slots to them, performs TLS handshakes and serves HTTP on the streams.
 //!
-//! The accept loop, the workers and HTTP/1.1 are those of actix; HTTP/2 is in [`http2`]. This module connects them,
-//! because it must know every connection: [`Connections`] decides which may stay, and [`ConnectionStream`] ends when it
-//! is asked to close. So a stop reaches all connections immediately.
+//! The accept loop, the workers and HTTP/1.1 are those of actix; HTTP/2 is in [`http2`]. In contrast to actix's own
+//! server, this one tracks every connection: [`Connections`] decides which of them may stay open, and a
+//! [`ConnectionStream`] ends when it is asked to close. So a shutdown reaches all connections immediately.
 
 mod handshake;
 mod host;
@@ -42,18 +42,19 @@ use crate::error::{Error, Result};
 use handshake::Handshakes;
 use request_body::{CHUNKED_READ_AHEAD_BYTES, track_body_reads};
 
-/// Time limit for running requests once the listener stops, in seconds.
+/// Time limit for completing running requests when the listener stops, in seconds.
 const DRAIN_TIMEOUT_SECONDS: u64 = 7;
-/// Time for which a client may go on sending a request after the response to it.
+/// Maximum time for which a client may continue to send a request after the server has responded to it.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Longest response body, in bytes, that HTTP/1.1 always fetches in one go: it fetches on until it buffers twice that.
+/// Maximum size of a response body, in bytes, that HTTP/1.1 certainly fetches from the app at once: it fetches until
+/// its buffer contains twice as many bytes.
 const MAX_UNTRACKED_BODY_BYTES: u64 = 16 << 10;
 /// Maximum number of connections that the kernel queues until they are accepted.
 const ACCEPT_BACKLOG_CONNECTIONS: u32 = 1024;
 
 pub(super) struct ListenerSetup {
     pub(super) address: SocketAddr,
-    /// The name of the setting and the flag for the address, for error messages.
+    /// The setting (and flag) that gives the address, for error messages.
     pub(super) setting: &'static str,
     pub(super) tls: Option<ServerConfig>,
     pub(super) workers: usize,
@@ -67,10 +68,10 @@ pub(super) struct BoundListener<F> {
     run: F,
 }
 
-/// Binds the address.
+/// Binds the address of a listener, whose workers run `app`.
 ///
 /// # Errors
-/// `Unavailable` when it cannot be bound.
+/// `Unavailable` when the address cannot be bound.
 pub(super) fn bind<F, I, S, B>(setup: ListenerSetup, app: F) -> Result<BoundListener<impl FnOnce() -> Server>>
 where
     F: Fn() -> I + Clone + Send + 'static,
@@ -85,7 +86,8 @@ where
 {
     let ListenerSetup { address, setting, tls, workers, connections } = setup;
     let refused = |e: io::Error| {
-        let text = format!("{address}: cannot listen on this address ({}){}", e.kind(), suggest_fix(e.kind(), setting));
+        let text =
+            format!("{address}: cannot listen on this address ({}){}", e.kind(), bind_error_advice(e.kind(), setting));
         Error::unavailable(text, e)
     };
     let socket = listen(address).map_err(refused)?;
@@ -108,8 +110,8 @@ where
     Ok(BoundListener { address, connections, run: || server.run() })
 }
 
-/// Suggests what to do when the address cannot be bound.
-fn suggest_fix(kind: io::ErrorKind, setting: &str) -> String {
+/// Returns advice for the operator when an address cannot be bound.
+fn bind_error_advice(kind: io::ErrorKind, setting: &str) -> String {
     match kind {
         io::ErrorKind::AddrInUse => format!(": the port is in use; end the other program, or change {setting}"),
         io::ErrorKind::AddrNotAvailable => format!(": this machine does not have the address; correct {setting}"),
@@ -125,8 +127,8 @@ fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     socket.listen(ACCEPT_BACKLOG_CONNECTIONS)?.into_std()
 }
 
-/// Creates the HTTP service for the streams of one worker. Idle connections are up to the connection table, not to
-/// HTTP.
+/// Creates the service that serves HTTP on the connections of one worker. It has no idle timeout, because the
+/// connection table closes idle connections.
 fn http_service<I, S, B>(
     app: I,
 ) -> impl ServiceFactory<
@@ -153,8 +155,8 @@ where
         .keep_alive(KeepAlive::Os)
         .client_request_timeout(HEAD_TIMEOUT)
         .client_disconnect_timeout(DISCONNECT_TIMEOUT)
-        // An unparsable request must not abort the one before it. [`ConnectionStream`] handles a client that closes its
-        // side.
+        // Otherwise an unparsable request would abort the request before it. [`ConnectionStream`] handles clients that
+        // close their sending side.
         .h1_allow_half_closed(true)
         .on_connect_ext(|stream: &ConnectionStream, data| drop(data.insert(Arc::clone(stream.connection()))))
         .expect(shared.expect_service::<B>())
@@ -162,7 +164,7 @@ where
     http2::with_http2::<_, _, B>(http1, shared)
 }
 
-/// Admits an accepted connection and performs the TLS handshake.
+/// Assigns a slot to an accepted connection and performs the TLS handshake, if the listener has TLS.
 async fn admit(
     stream: TcpStream,
     connections: Arc<Connections>,
@@ -170,7 +172,7 @@ async fn admit(
 ) -> std::result::Result<(ConnectionStream, Protocol, Option<SocketAddr>), DispatchError> {
     let peer = stream.peer_addr().map_err(DispatchError::Io)?;
     let slot = connections.admit(peer.ip()).ok_or_else(|| DispatchError::Io(io::ErrorKind::ResourceBusy.into()))?;
-    // A response is one small write, which must not wait for a full segment.
+    // Disables Nagle's algorithm: a response is usually one small write, which must be sent immediately.
     let _ = stream.set_nodelay(true);
     let (transport, protocol) = match handshakes {
         None => (Transport::Tcp(stream), Protocol::Http1),
@@ -179,9 +181,9 @@ async fn admit(
     Ok((ConnectionStream::new(transport, slot), protocol, Some(peer)))
 }
 
-/// Middleware for every request. Rejects malformed `Host` fields and WebSocket upgrades: for an upgrade, actix would
-/// take all that follows as the body, regardless of the declared length (RFC 9110, 7.8, says to ignore it). Marks an
-/// HTTP/1.1 connection as busy, and sends `Connection: close` if it is to close; HTTP/2 does this itself.
+/// Middleware for every request. Rejects malformed `Host` fields. Rejects WebSocket upgrades, because actix would treat
+/// all following input as the request body, regardless of its declared length. Over HTTP/1.1, marks the connection as
+/// busy, and sends `Connection: close` if the connection was asked to close; the HTTP/2 modules do this for HTTP/2.
 pub(super) fn track_request<S, B>(
     mut request: ServiceRequest,
     app: &S,
@@ -219,7 +221,7 @@ where
     }
 }
 
-/// Returns the declared length of a body that is not chunked.
+/// Returns the value of `Content-Length` in bytes; 0 if it is missing or invalid.
 fn declared_body_bytes(headers: &HeaderMap) -> u64 {
     headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok()).unwrap_or(0)
 }
@@ -229,33 +231,34 @@ fn is_websocket_upgrade(request: &ServiceRequest) -> bool {
     named.any(|name| name.trim().eq_ignore_ascii_case("websocket"))
 }
 
-/// Creates the response to a request that does not reach the app; the connection closes after it.
+/// Creates the response to a request that is rejected before the app is called. It closes the connection.
 fn rejection(text: &'static str) -> actix_web::Error {
     let response = HttpResponse::BadRequest().force_close().json(serde_json::json!({ "errors": [text] }));
     InternalError::from_response(text, response).into()
 }
 
-/// A response body that keeps the state of its connection current. A closing connection stays open until the body is
-/// sent or dropped. While the handler of a streamed body has no data ready, the connection counts as busy, not as
-/// waiting for its client.
+/// A response body that updates the phase of its connection. A closing connection stays open until the body is sent or
+/// dropped. While a streamed body has no data ready, the connection counts as busy and not as waiting for its client.
 pub(super) struct TrackedResponseBody<B> {
     body: B,
-    /// `None` for a short body, which HTTP/1.1 fetches in one go.
+    /// `None` for a body of at most [`MAX_UNTRACKED_BODY_BYTES`], and over HTTP/2.
     sending: Option<SendingGuard>,
-    /// `true` if the body is produced while it is sent. A body of known length waits only for the client.
-    is_read: bool,
+    /// `true` for a streamed body, which the app produces while it is sent. A body of known length waits only for the
+    /// client.
+    is_streamed: bool,
 }
 
 impl<B: MessageBody> TrackedResponseBody<B> {
-    /// Wraps the response body of `track_request`, if HTTP/1.1 serves the request.
+    /// Wraps a response body. `exchange` is the guard of an HTTP/1.1 request; for HTTP/2 it is `None` and the body is
+    /// not tracked.
     fn new(body: B, exchange: Option<&BusyGuard>) -> Self {
-        let (is_read, is_long) = match body.size() {
+        let (is_streamed, is_long) = match body.size() {
             BodySize::Stream => (true, true),
             BodySize::Sized(length) => (false, length > MAX_UNTRACKED_BODY_BYTES),
             BodySize::None => (false, false),
         };
         let sending = exchange.filter(|_| is_long).map(|exchange| SendingGuard::begin(exchange.connection()));
-        Self { body, sending, is_read }
+        Self { body, sending, is_streamed }
     }
 }
 
@@ -269,7 +272,7 @@ impl<B: MessageBody + Unpin> MessageBody for TrackedResponseBody<B> {
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<std::result::Result<Bytes, B::Error>>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.body).poll_next(cx);
-        if let Some(connection) = this.sending.as_ref().filter(|_| this.is_read).map(SendingGuard::connection) {
+        if let Some(connection) = this.sending.as_ref().filter(|_| this.is_streamed).map(SendingGuard::connection) {
             match polled {
                 Poll::Pending => connection.set_phase(ConnectionPhase::Busy, 0),
                 Poll::Ready(_) => connection.set_phase(ConnectionPhase::Idle, connection.now()),
@@ -279,8 +282,8 @@ impl<B: MessageBody + Unpin> MessageBody for TrackedResponseBody<B> {
     }
 
     fn try_into_bytes(self) -> std::result::Result<Bytes, Self> {
-        let Self { body, sending, is_read } = self;
-        body.try_into_bytes().map_err(|body| Self { body, sending, is_read })
+        let Self { body, sending, is_streamed } = self;
+        body.try_into_bytes().map_err(|body| Self { body, sending, is_streamed })
     }
 }
 
@@ -307,7 +310,7 @@ impl RunningListener {
     /// Stops accepting connections and closes existing ones: after the current request if `graceful`, else immediately.
     ///
     /// # Errors
-    /// `Internal` when the listener had failed.
+    /// `Internal` when the listener had already ended with an error.
     pub(super) async fn stop(self, graceful: bool) -> Result<()> {
         self.connections.close();
         self.handle.stop(graceful).await;
@@ -332,7 +335,7 @@ mod tests {
         socket.connect(to).await.unwrap()
     }
 
-    /// The status of a response, or 0 if the connection ends.
+    /// Reads a response and returns its status, or 0 if the connection ends.
     async fn response_status(stream: &mut TcpStream) -> u16 {
         let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n").await;
         let mut head = Vec::new();
@@ -364,7 +367,8 @@ mod tests {
             let mut stream = connected("127.0.0.1", serving.address).await;
             assert_eq!(response_status(&mut stream).await, 200);
             own.push(stream);
-            // The table orders connections by milliseconds, so the next one must be accepted later.
+            // The connection table orders connections by milliseconds, so the next connection must be at least one
+            // millisecond later.
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         for (n, status) in [(0, 0), (1, 0), (2, 200), (3, 200), (4, 200)] {

@@ -1,5 +1,5 @@
-//! Responses to clients that speak TLS to a plain HTTP port, or plain HTTP to a TLS port. Clients get a text that they
-//! can display; the log gets at most one entry a minute.
+//! Responses to clients that speak TLS to a plain HTTP port, or plain HTTP to a TLS port. The client gets a text that
+//! it can display. Each kind of mismatch is logged at most once a minute.
 
 use std::io;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -10,30 +10,31 @@ use tokio::net::TcpStream;
 
 use crate::clock::Clock;
 
-/// The first byte of TLS: the record type of a handshake (RFC 8446, 5.1).
+/// The first byte that a TLS client sends: the record type of a handshake (RFC 8446, 5.1).
 const TLS_HANDSHAKE_RECORD: u8 = 0x16;
-/// Limits, in bytes and time, on reading a plain HTTP request before the connection closes. Closing a socket with
-/// unread bytes would discard the response.
+/// Maximum number of bytes of a plain HTTP request that are read and discarded before the connection closes. Closing a
+/// socket with unread bytes would discard the response.
 const MAX_DISCARDED_BYTES: usize = 64 << 10;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// `true` if a connection that begins with this byte speaks TLS. No HTTP method begins with it.
+/// `true` if the first byte from a client shows that it speaks TLS. No HTTP method begins with this byte.
 pub(super) fn is_tls(first: u8) -> bool {
     first == TLS_HANDSHAKE_RECORD
 }
 
-/// Responds to TLS on a plain HTTP port, with a text that TLS libraries report as a wrong version number.
+/// Responds to TLS on a plain HTTP port. TLS libraries report the response as a wrong version number.
 pub(super) fn reject_tls(stream: &TcpStream) {
     warn_once_a_minute(
         &TLS_TO_PLAIN_WARNED_MINUTE,
         "a client speaks TLS to a plain HTTP port: use http:// in the client, or configure a certificate \
          (tls_certificate_file, tls_key_file)",
     );
-    // Written without waiting: the text only helps the client to find the mistake.
+    // Sent without waiting, and errors are ignored, because the text only helps to find the mistake.
     let _ = stream.try_write(render_response("this port speaks plain HTTP: use http://\n").as_bytes());
 }
 
-/// Waits for the first byte on a TLS port. Responds if it begins an HTTP method, and returns `true` then.
+/// Waits for the first byte from a client of a TLS port. If it is the first letter of an HTTP method, sends a response
+/// and returns `true`.
 pub(super) async fn reject_plain_http(stream: &mut TcpStream) -> io::Result<bool> {
     let mut first = [0];
     if stream.peek(&mut first).await? == 0 || !first[0].is_ascii_uppercase() {
@@ -80,7 +81,7 @@ fn warn_once_a_minute(last: &AtomicI64, what: &str) {
     }
 }
 
-/// Records the minute of these Unix seconds, and returns `true` if it differs from the minute that was recorded last.
+/// Stores the minute of `seconds` (Unix time) in `last`. Returns `true` if `last` contained another minute before.
 fn is_new_minute(last: &AtomicI64, seconds: i64) -> bool {
     let minute = seconds / 60;
     last.swap(minute, Ordering::Relaxed) != minute

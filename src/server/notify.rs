@@ -1,8 +1,8 @@
-//! Notifications to the service manager, by the protocol of systemd's `sd_notify(3)`.
+//! Notifications to the service manager, with the protocol of systemd's `sd_notify(3)`.
 //!
-//! Sends datagrams to the socket that `NOTIFY_SOCKET` names, a path or an abstract name (`@…`). Without the variable
-//! nothing is sent. The watchdog is notified only while every worker's event loop runs ([`Heartbeats`]). It is
-//! implemented here because the available libraries do not support abstract names.
+//! A notification is a datagram to the socket that `NOTIFY_SOCKET` names, by its path or an abstract name (`@…`).
+//! Without this variable nothing is sent. The watchdog is notified only while every worker's event loop runs
+//! ([`Heartbeats`]). The protocol is implemented here because the available libraries do not support abstract names.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 
 use super::heartbeat::Heartbeats;
 
-/// Time limit for sending a datagram.
+/// Time limit for sending a notification.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The service manager that started this process, if there is one.
@@ -27,7 +27,8 @@ pub(super) struct Supervisor {
 }
 
 impl Supervisor {
-    /// Connects to the service manager that the environment names. A failure is logged, and nothing is sent then.
+    /// Connects to the socket that `NOTIFY_SOCKET` names. If this fails, logs the error and sends no notifications
+    /// later.
     pub(super) fn from_environment() -> Self {
         let address = std::env::var_os("NOTIFY_SOCKET").filter(|address| !address.is_empty());
         let socket = address.and_then(|address| {
@@ -42,7 +43,7 @@ impl Supervisor {
         self.send("READY=1");
     }
 
-    /// Reports a reload; [`ready`](Self::ready) must follow.
+    /// Reports that a reload has begun. The caller must report its end with [`ready`](Self::ready).
     pub(super) fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.tv_sec * 1_000_000 + now.tv_nsec / 1000));
@@ -52,7 +53,8 @@ impl Supervisor {
         self.send("STOPPING=1");
     }
 
-    /// Notifies the watchdog periodically while all workers are alive. `None` if there is no watchdog.
+    /// Starts a task that notifies the watchdog periodically while all workers are alive. `None` if no watchdog is
+    /// configured.
     pub(super) fn keep_alive(self: &Rc<Self>, heartbeats: Heartbeats) -> Option<JoinHandle<()>> {
         let supervisor = Rc::clone(self);
         let limit = self.watchdog?;
@@ -89,7 +91,8 @@ fn connect(address: &OsStr) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// The watchdog interval, unless `WATCHDOG_PID` names another process.
+/// Returns the interval within which systemd expects watchdog notifications (`WATCHDOG_USEC`); `None` if there is no
+/// watchdog or `WATCHDOG_PID` names another process.
 fn watchdog_interval(variable: impl Fn(&str) -> Option<String>, own_pid: u32) -> Option<Duration> {
     let is_for_this_process = variable("WATCHDOG_PID").is_none_or(|pid| pid.parse() == Ok(own_pid));
     let limit = variable("WATCHDOG_USEC")?.parse().ok().map(Duration::from_micros);

@@ -1,10 +1,10 @@
-//! The operator's socket: commands to a running server, for the user that owns its data.
+//! The operator socket: the user that owns the data sends commands to a running server.
 //!
 //! A server with an embedded store listens on `signet.sock` in its data folder, with mode 0600. It accepts only
-//! processes of its own user, as the kernel reports them, so no token is needed. [`OperatorClient`] is the client side.
-//! A connection carries one command, as lines of JSON of at most 64 KiB: `{"command": NAME, …}`. The server sends
-//! `{"working": true}` while it works, then `{"result": …}` or `{"error": TEXT}`. Each command has a time limit. A new
-//! command is a module and a case of [`run_command`].
+//! processes of its own user, as the kernel reports it, so no token is needed. [`OperatorClient`] is the client. A
+//! connection is for one command. All messages are lines of JSON of at most 64 KiB. The client sends `{"command": NAME,
+//! …}`; the server sends `{"working": true}` from time to time, then `{"result": …}` or `{"error": TEXT}`. Each command
+//! has a time limit. To add a command, add a module and a case in [`run_command`].
 
 mod backup;
 mod client;
@@ -37,21 +37,22 @@ pub use token_issue::open_audit;
 pub use user_token::{delete_user_token, new_user_token};
 use wire::OperatorConnection;
 
-/// Maximum number of concurrent connections; further ones are rejected.
+/// Maximum number of concurrent connections to the operator socket. Further ones are rejected.
 const MAX_OPERATOR_CONNECTIONS: usize = 8;
-/// Time limit for the first line.
+/// Time limit for receiving the command after a client has connected.
 const FIRST_LINE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Pause after a failed accept, so that a lack of file descriptors does not cause a busy loop.
+/// Pause after a failure to accept a connection, so that a lack of file descriptors does not cause a busy loop.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// The socket of a running server; call [`end`](Self::end) to close it.
+/// The operator socket of a running server. Call [`end`](Self::end) to close it.
 pub(super) struct OperatorSocket {
     path: PathBuf,
     task: JoinHandle<()>,
 }
 
 impl OperatorSocket {
-    /// Listens in a data folder that this process has locked. Must run where local tasks can be spawned.
+    /// Creates the socket in a data folder that this process has locked, and accepts commands. Must run in a context in
+    /// which local tasks can be spawned.
     ///
     /// # Errors
     /// `Unavailable` when the socket cannot be created.
@@ -63,10 +64,10 @@ impl OperatorSocket {
         Ok(Self { path: folder.join(socket_path::SOCKET_NAME), task })
     }
 
-    /// Closes the socket and drops running commands.
+    /// Closes and removes the socket, and aborts running commands.
     pub(super) async fn end(self) {
         self.task.abort();
-        // The task was aborted, so this is always an error.
+        // The result is ignored: it is an error, because the task was aborted.
         let _ = self.task.await;
         if let Err(error) = std::fs::remove_file(&self.path) {
             tracing::warn!(%error, "cannot remove the operator socket");
@@ -114,7 +115,7 @@ async fn handle_connection(stream: UnixStream, context: Rc<OperatorContext>, fre
         Ok(result) => json!({ "result": result }),
         Err(error) => json!({ "error": error.to_string() }),
     };
-    // The caller may have left; there is nothing to do about that.
+    // An error is ignored, because the client may have disconnected.
     let _ = conversation.send(&answer).await;
 }
 

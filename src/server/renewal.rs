@@ -2,8 +2,8 @@
 //!
 //! [`run`] watches the certificate in use. At about two thirds of its lifetime, earlier by a random amount so that
 //! nodes do not renew at the same time, it requests a certificate with a new key from the mount, replaces the files
-//! ([`key_pair_files`]) and reloads them like a SIGHUP. Failures are logged and retried with back-off; the certificate
-//! in use stays. Each node does this for its own files. The role applies as for any client, and the audit records a
+//! ([`key_pair_files`]) and reads them again. A failure is logged and retried with backoff; the certificate in use
+//! stays. Each node renews its own files. The rules of the role apply as for any client, and the audit devices record a
 //! request of the caller `tls_renew`.
 
 use std::sync::Arc;
@@ -28,19 +28,21 @@ use crate::secret::{PartlySecret, Secret};
 use crate::x509;
 use crate::x509::pem;
 
-/// The requester, in certificate records and in the audit.
+/// Name of the server as requester in certificate records, and as caller in audit records.
 const REQUESTER: &str = "tls_renew";
-/// Longest interval between two checks, because the clock may be set or the files replaced by hand in between.
+/// Maximum interval between two checks whether the certificate is due, because the clock may be set and the files may
+/// be replaced by hand.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(200);
-/// Delay after the first failure; doubled after each further one.
+/// Delay after the first failed renewal. Each further failure doubles it, up to [`MAX_RETRY_DELAY`].
 const MIN_RETRY_DELAY: Duration = Duration::from_secs(10);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(3600);
 const AUDIT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest common name (RFC 5280 A.1, ub-common-name).
+/// Maximum length of a common name, in bytes (RFC 5280 A.1, ub-common-name).
 const MAX_COMMON_NAME_BYTES: usize = 64;
 
-/// Renews the certificate of the main listener for as long as the server runs.
+/// Renews the certificate of the main listener whenever it is due, until the server stops. Returns at once if renewal
+/// is not configured.
 pub(super) async fn run(shared: Arc<ServerState>, certificate: Option<ServerCertificate>) {
     let Some((certificate, settings)) =
         certificate.as_ref().and_then(|certificate| Some((certificate, certificate.renewal()?)))
@@ -80,8 +82,8 @@ struct RenewalSchedule {
 }
 
 impl RenewalSchedule {
-    /// Returns the renewal time. The issuance time of a certificate from elsewhere is unknown, so the certificate
-    /// counts as issued at its `notBefore`. One that cannot be parsed is due immediately.
+    /// Returns the time at which the certificate `leaf` is due for renewal, in Unix seconds. A certificate that this
+    /// server did not issue counts as issued at its `notBefore`. One that cannot be parsed is due immediately (`now`).
     fn due(&mut self, leaf: &[u8], now: i64) -> i64 {
         if self.leaf != leaf {
             self.leaf = leaf.to_vec();
@@ -114,7 +116,7 @@ struct IssuedKeyPair {
     chain: String,
     /// The private key as PEM.
     key: Secret,
-    /// Time of the next renewal, in epoch seconds.
+    /// Time at which the certificate is due for renewal, in Unix seconds.
     renew_after: i64,
 }
 
@@ -124,7 +126,7 @@ impl IssuedKeyPair {
     }
 }
 
-/// Issues the first certificate of a listener and writes its files, which must not exist yet.
+/// Issues the first certificate of the main listener and writes its files, which must not exist yet.
 ///
 /// # Errors
 /// `Conflict` when a file exists; the errors of the mount; `Unavailable` when the files cannot be written.
@@ -134,7 +136,7 @@ pub async fn issue_first(shared: &ServerState, settings: &TlsRenewal, files: &Tl
     key_pair_files::create(files, issued.contents())
 }
 
-/// Requests a certificate from the mount, recorded by the audit.
+/// Requests a certificate with a new key from the configured mount and role. The audit devices record the request.
 async fn request_certificate(shared: &ServerState, settings: &TlsRenewal) -> Result<IssuedKeyPair> {
     let mounts = shared.auth.mounts();
     let mount = mounts.get(&settings.mount).filter(|mount| mount.kind == MountKind::Pki).cloned().ok_or_else(|| {
@@ -202,7 +204,8 @@ async fn issue(
     shared.mounts.authority(mount).await?.start_replica().run(origin, CertificateRequest::Leaf(requested)).await
 }
 
-/// Renders the certificate, its chain without the root, which clients do not need, and the key.
+/// Encodes the certificate, its chain and its key as PEM. The chain does not contain the root, which clients do not
+/// need.
 fn render_issued(issued: &IssuedCertificate) -> Result<IssuedKeyPair> {
     let key = issued.key.as_ref().ok_or_else(|| Error::internal("a certificate was issued without its key"))?;
     let key = key.to_pkcs8()?;

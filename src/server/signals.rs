@@ -1,4 +1,4 @@
-//! Signals of the operating system to a running server.
+//! Handling of the operating system's signals to a server or service.
 
 use std::future::pending;
 
@@ -6,8 +6,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::{Error, Result};
 
-/// Watches the signals for termination, and SIGHUP. Signals that arrive after the creation are queued
-/// and do not kill the process.
+/// A watcher for termination signals and SIGHUP. From its creation on, these signals are queued and do not kill the
+/// process.
 pub struct Signals {
     termination: TerminationSignals,
     reload: Option<Signal>,
@@ -16,22 +16,23 @@ pub struct Signals {
 struct TerminationSignals {
     terminate: Signal,
     interrupt: Signal,
-    /// SIGHUP of a closed terminal; `None` if SIGHUP is ignored or requests a reload.
+    /// SIGHUP, if it requests termination (closed terminal); `None` if SIGHUP is ignored or requests a reload.
     hangup: Option<Signal>,
 }
 
-/// The action that a signal requests.
+/// The action that a signal requests from the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignalAction {
-    /// SIGTERM, SIGINT, or SIGHUP if it does not request a reload: finish running requests and exit.
+    /// Complete running requests and exit. Requested by SIGTERM, SIGINT, or a SIGHUP that does not request a reload.
     Stop,
-    /// SIGHUP of a server: reopen the audit files, reload the certificate and the PKCS #11 libraries.
+    /// Reopen the audit files, reload the certificate and the PKCS #11 libraries. Requested by SIGHUP.
     Reload,
 }
 
 impl Signals {
-    /// Watches SIGTERM, SIGINT and SIGHUP (closed terminal). SIGHUP stays ignored if it was (`nohup`). SIGXFSZ no
-    /// longer kills the process, so that a write beyond the file size limit fails instead. Must run on an actix system.
+    /// Watches SIGTERM, SIGINT and SIGHUP, all of which request termination. SIGHUP stays ignored if it was ignored at
+    /// the start of the process (`nohup`). SIGXFSZ no longer kills the process, so that a write beyond the file size
+    /// limit returns an error. Must run on an actix system.
     ///
     /// # Errors
     /// `Internal` when the system refuses.
@@ -52,14 +53,14 @@ impl Signals {
     }
 
     fn without_hangup() -> Result<Self> {
-        // Installing the handler is enough; it stays installed.
+        // The returned value is not needed, because the signal handler stays installed.
         drop(watch_signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
         let terminate = watch_signal(SignalKind::terminate())?;
         let interrupt = watch_signal(SignalKind::interrupt())?;
         Ok(Self { termination: TerminationSignals { terminate, interrupt, hangup: None }, reload: None })
     }
 
-    /// Waits until termination is requested. A request to reload stays queued.
+    /// Waits until a signal requests termination. A reload signal stays queued.
     pub async fn wait_for_stop(&mut self) {
         self.termination.wait().await;
     }
@@ -86,7 +87,7 @@ fn watch_signal(kind: SignalKind) -> Result<Signal> {
     signal(kind).map_err(Error::internal)
 }
 
-/// Waits for a signal; forever if it is not watched.
+/// Waits for a signal. Never returns if the signal is not watched (`None`).
 async fn wait_for_signal(signal: &mut Option<Signal>) {
     match signal {
         Some(signal) => drop(signal.recv().await),

@@ -1,4 +1,5 @@
-//! Probes the store periodically, so that an outage is noticed, logged and ended without requests.
+//! Probes the store periodically, so that the beginning and the end of an outage are detected and logged even without
+//! requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,12 +8,12 @@ use crate::http::state::ServerState;
 use crate::telemetry::STORE_UP;
 use crate::telemetry::outage::STORE_OUTAGE;
 
-/// Factor by which probes are more frequent during an outage.
+/// During an outage, the interval between two probes is divided by this.
 const OUTAGE_PROBE_FACTOR: u32 = 5;
 
-/// Probes the store until dropped, every `interval` while nothing fails.
+/// Probes the store until the future is dropped, every `interval` while the store responds.
 pub(super) async fn watch_store(shared: Arc<ServerState>, interval: Duration) {
-    // The store responded when it was opened, but no write was tried yet.
+    // The store has responded to reads when it was opened, but no write was tried yet.
     let mut responds = true;
     shared.store_probe.try_writing();
     loop {

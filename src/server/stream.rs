@@ -1,11 +1,11 @@
 //! The stream of a connection, as HTTP/1.1 reads and writes it.
 //!
-//! “HTTP” is the HTTP/1.1 implementation of actix here. The stream of a closing connection reports end of file once no
-//! request is in progress and HTTP has processed the input and fetched the response. HTTP then finishes writing and
-//! closes. The stream fails when the client stops reading, is too slow, or closes its side during a request; the
-//! request is dropped then. HTTP processes all that it has read before other connections run, so it gets little input
-//! at a time. It gets only a few pipelined requests ahead, and none while the client does not read responses, because
-//! they would pile up in memory.
+//! “HTTP” means the HTTP/1.1 implementation of actix here. When no request is in progress and HTTP has processed its
+//! input and fetched the response, the stream of a closing connection reports end of file. HTTP then completes writing
+//! and closes. The stream fails, and the request is dropped, if the client stops reading, is too slow, or disconnects
+//! during a request. As HTTP processes all its input before other connections run, it gets little input at a time. It
+//! gets only a few pipelined requests in advance, and none while the client does not read, because they would fill the
+//! memory.
 
 mod head_scanner;
 
@@ -23,15 +23,17 @@ use super::connection::Connection;
 use super::connections::ConnectionSlot;
 use super::mismatch;
 
-/// Bytes that HTTP gets before other connections run: enough for most requests, or for a hundred of the shortest.
+/// Maximum number of bytes that HTTP gets before other connections run: enough for most requests, or for a hundred of
+/// the shortest ones.
 const INPUT_BYTES_PER_SLICE: usize = 4 << 10;
-/// Bytes of a request body that HTTP gets before other connections run. HTTP's read buffer keeps this size.
+/// Maximum number of bytes of a request body that HTTP gets before other connections run. HTTP's read buffer keeps this
+/// size.
 const BODY_BYTES_PER_SLICE: usize = 16 << 10;
-/// Bytes that HTTP gets beyond a request that has no response yet.
+/// Maximum number of bytes after a request (pipelined requests) that HTTP gets before the response to that request.
 const MAX_PIPELINED_BYTES: usize = 8 << 10;
 
-/// Wakes a task after the other ready tasks have run and the sockets were polled. A plain wake would queue it again
-/// immediately, and the runtime runs dozens of tasks between polls.
+/// Wakes a task after the other ready tasks have run and the sockets were polled. A plain wake would queue the task
+/// immediately, and the runtime runs dozens of queued tasks between two polls of the sockets.
 pub(super) fn wake_after_yield(cx: &Context<'_>) {
     let _ = pin!(tokio::task::yield_now()).poll(&mut Context::from_waker(cx.waker()));
 }
@@ -91,24 +93,25 @@ impl AsyncWrite for Transport {
     }
 }
 
-/// The stream of a connection. The socket closes before the slot is freed.
+/// The stream of a connection. Dropping it closes the socket before it frees the slot.
 pub(super) struct ConnectionStream {
     transport: Transport,
-    /// `true` if a write waits for the client.
+    /// `true` if the last write is blocked because the client does not read.
     blocked: bool,
-    /// Bytes written since a write last had to wait.
+    /// Number of bytes written since the last blocked write.
     written: u64,
-    /// `true` once anything was read from the client.
+    /// `true` once the first bytes from the client were read.
     has_read: bool,
-    /// `true` if the HTTP layer was given input that it has not processed yet.
+    /// `true` if HTTP got input and has not polled the stream again since, so that the input may be unprocessed.
     has_unprocessed_input: bool,
-    /// Bytes that HTTP got since other connections last ran.
+    /// Number of bytes that HTTP got since other connections last ran.
     bytes_this_slice: usize,
-    /// Bytes that HTTP got in addition to a request that has no response yet.
+    /// Number of bytes after the current request (pipelined requests) that HTTP got before the response to that
+    /// request.
     pipelined_bytes: usize,
-    /// `true` if HTTP got bytes while a handler ran. HTTP may have left them unprocessed.
+    /// `true` if HTTP got bytes while a handler ran, which HTTP may not have processed.
     may_have_unparsed_input: bool,
-    /// `true` if HTTP gets no input because the client does not read.
+    /// `true` if HTTP gets no input because the client does not read its responses.
     input_paused: bool,
     head_scanner: HeadScanner,
     slot: ConnectionSlot,
@@ -131,7 +134,7 @@ impl ConnectionStream {
         }
     }
 
-    /// Returns the transport and the slot, for HTTP/2.
+    /// Returns the transport and the slot, which HTTP/2 uses without this stream.
     pub(super) fn into_parts(self) -> (Transport, ConnectionSlot) {
         (self.transport, self.slot)
     }
@@ -140,7 +143,8 @@ impl ConnectionStream {
         self.slot.connection()
     }
 
-    /// Returns how many bytes HTTP may get now. If that is 0, its task is woken when it may get some.
+    /// Returns the number of bytes that HTTP may get now. If it is 0, the connection's task is woken when HTTP may get
+    /// more.
     fn allowed_bytes(&mut self, cx: &Context<'_>) -> usize {
         let connection = self.slot.connection();
         let (allowed, max) = match connection.readable_body_bytes() {
@@ -184,7 +188,8 @@ impl ConnectionStream {
         polled
     }
 
-    /// Notes if a write waits for the client, and aborts the connection if the wait is too long.
+    /// Records whether a write is blocked because the client does not read. Fails if the write has been blocked for too
+    /// long on a closing connection.
     fn note_blocking<T>(&mut self, cx: &Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         let connection = self.slot.connection();
         if polled.is_pending() {
@@ -220,18 +225,18 @@ impl AsyncRead for ConnectionStream {
                 }
                 return Poll::Pending;
             }
-            // An empty read means end of file.
+            // Ready without new bytes means end of file.
             return if connection.is_ending() { Poll::Ready(Ok(())) } else { Poll::Pending };
         }
         let read = buffer.filled().len() - before;
         if read == 0 && matches!(polled, Poll::Ready(Ok(()))) {
             if std::mem::take(&mut this.has_unprocessed_input) {
-                // Let HTTP process its input first.
+                // Report the end of file only after HTTP has processed its input.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
             if connection.readable_body_bytes().is_some() {
-                // The client has left, so work on its request must end.
+                // The client has disconnected during a request. The error makes HTTP drop the request.
                 return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
             }
         }
@@ -248,7 +253,7 @@ impl AsyncRead for ConnectionStream {
                 && mismatch::is_tls(first)
             {
                 mismatch::reject_tls(stream);
-                // The input is TLS and not a request. Discarding it ends the stream.
+                // The input is TLS and not a request. Without it, HTTP sees an empty read, which is the end of file.
                 buffer.set_filled(before);
             }
             if this.head_scanner.scan(&mut buffer.filled_mut()[before..]).is_err() {

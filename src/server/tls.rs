@@ -1,9 +1,8 @@
-//! The certificate of the main listener: read from two PEM files, and again on a reload.
+//! The TLS certificate and key of the main listener, which are read from two PEM files, and again on a reload.
 //!
-//! [`ServerCertificate`] holds the current one in an `ArcSwap`, from which each handshake takes it; a reload affects
-//! new connections only. A missing certificate, a missing key, or a key that does not match is rejected and
-//! leaves the current one in use. TLS 1.2 and 1.3 by rustls on aws-lc-rs. ALPN offers HTTP/2 before HTTP/1.1,
-//! which is also used without ALPN.
+//! Each handshake uses the current certificate of [`ServerCertificate`], so a reload affects new connections only. If a
+//! file is missing or the key does not match, the reload fails and the current certificate stays in use. TLS 1.2 and
+//! 1.3 are implemented by rustls with aws-lc-rs. ALPN prefers HTTP/2 to HTTP/1.1; clients without ALPN use HTTP/1.1.
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
@@ -28,15 +27,15 @@ use crate::x509;
 pub(super) const ALPN_HTTP2: &[u8] = b"h2";
 const ALPN_HTTP1: &[u8] = b"http/1.1";
 
-/// Checks that key and certificate are in different files, as renewal by the server requires.
+/// Fails if key and certificate are in the same file, because the server can renew them only in different files.
 ///
 /// # Errors
-/// `Invalid` with the setting.
+/// `Invalid`, with the setting and the file.
 pub fn require_distinct_files(files: &TlsFiles) -> Result<()> {
     key_pair_files::require_distinct_files(files)
 }
 
-/// The certificate for new connections. Clones share it.
+/// The TLS certificate and key for new connections. Clones share them, so that a reload affects all clones.
 #[derive(Clone)]
 pub struct ServerCertificate(Arc<ServerCertificateResolver>);
 
@@ -50,25 +49,25 @@ struct ServerCertificateResolver {
 
 impl fmt::Debug for ServerCertificateResolver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // rustls requires this implementation; the key must not be printed.
+        // rustls requires `Debug`. The output must not contain the key.
         f.write_str("Certificate")
     }
 }
 
 impl ServerCertificate {
-    /// Reads the files.
+    /// Reads the certificate file and the key file.
     ///
     /// # Errors
-    /// `Invalid` when one of them cannot be read or used, with the setting and the file.
+    /// `Invalid`, with the setting and the file, when one of the files cannot be read or used.
     pub fn load(files: TlsFiles, clock: Clock) -> Result<Self> {
         Self::load_renewed(files, None, clock)
     }
 
-    /// As [`ServerCertificate::load`], for a certificate that the server renews if `renewal` is set. First completes an
-    /// interrupted renewal.
+    /// As [`ServerCertificate::load`]. If `renewal` is set, the server will renew the certificate, and an interrupted
+    /// renewal of the files is completed first.
     ///
     /// # Errors
-    /// As [`ServerCertificate::load`]; `Invalid` when the server is to renew a key and certificate in one file.
+    /// As [`ServerCertificate::load`]; with `renewal`, also as [`require_distinct_files`].
     pub fn load_renewed(files: TlsFiles, renewal: Option<TlsRenewal>, clock: Clock) -> Result<Self> {
         if renewal.is_some() {
             require_distinct_files(&files)?;
@@ -94,12 +93,12 @@ impl ServerCertificate {
         &self.0.files
     }
 
-    /// The current certificate, DER.
+    /// Returns the current certificate (without its chain), DER.
     pub(super) fn leaf(&self) -> Vec<u8> {
         self.0.current.load().cert.first().map(|der| der.to_vec()).unwrap_or_default()
     }
 
-    /// Reads the files again. Blocks on them.
+    /// Reads the certificate file and the key file again. Blocks on files.
     ///
     /// # Errors
     /// As [`ServerCertificate::load`]; the certificate in use stays.
@@ -109,14 +108,14 @@ impl ServerCertificate {
         Ok(())
     }
 
-    /// Validity of the current certificate, epoch seconds; zeros if it cannot be parsed.
+    /// Returns the start and end of the current certificate's validity, in Unix seconds; zeros if it cannot be parsed.
     pub(super) fn validity(&self) -> (i64, i64) {
         let current = self.0.current.load();
         let leaf = current.cert.first().and_then(|leaf| x509::certificate::Certificate::parse(leaf).ok());
         leaf.map_or((0, 0), |leaf| (leaf.not_before(), leaf.not_after()))
     }
 
-    /// TLS settings for a listener with this certificate.
+    /// Returns the rustls configuration for a listener with this certificate.
     ///
     /// # Errors
     /// `Internal` when the crypto provider lacks a required algorithm.
@@ -140,13 +139,14 @@ fn read_key_pair(files: &TlsFiles, provider: &CryptoProvider, clock: &Clock) -> 
     let key = NamedFile { setting: "tls_key_file", path: &files.key };
     let read_key = || std::fs::read(key.path).map(Secret::new).map_err(|e| key.unreadable(e));
     let certified = chain.load_certified_key(key, read_key, provider)?;
-    warn_of_open_key(&files.key);
+    warn_if_key_is_world_readable(&files.key);
     log_certificate(certified.cert.first().map(|leaf| &leaf[..]).unwrap_or_default(), clock.now());
     Ok(Arc::new(certified))
 }
 
-/// Warns of a key file that all users may read. Not an error, because orchestrators mount secrets this way.
-fn warn_of_open_key(file: &Path) {
+/// Logs a warning if all users may read the key file. This is not an error, because orchestrators mount secrets with
+/// such modes.
+fn warn_if_key_is_world_readable(file: &Path) {
     if std::fs::metadata(file).is_ok_and(|found| found.mode() & 0o007 != 0) {
         tracing::warn!(
             file = %file.display(),
@@ -155,7 +155,7 @@ fn warn_of_open_key(file: &Path) {
     }
 }
 
-/// Logs which certificate was read; warns if it is not valid now, because every client will reject it.
+/// Logs which certificate was read. Logs a warning if it is not valid at `now`, because clients will reject it.
 fn log_certificate(leaf: &[u8], now: Time) {
     let Ok(certificate) = x509::certificate::Certificate::parse(leaf) else {
         return tracing::info!("TLS certificate read");

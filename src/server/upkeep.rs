@@ -8,17 +8,18 @@ use crate::auth::token::MAX_TOKENS_PER_SWEEP;
 use crate::http::state::ServerState;
 use crate::telemetry;
 
-/// Interval between two sweeps of expired tokens or of deleted organizations, and before the first.
+/// Interval between two removals of expired tokens, or of the data of deleted organizations, and before the first
+/// removal.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(30);
-/// Interval to the next sweep if one reached its batch limit.
+/// Pause before the next removal of expired tokens if the last one reached its maximum number of tokens.
 const NEXT_BATCH_DELAY: Duration = Duration::from_secs(1);
-/// Interval between two checks for rotated secrets.
+/// Interval between two checks whether a step of a secret rotation is due.
 const ROTATION_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Interval of metrics upkeep and of outage checks.
+/// Interval between two aggregations of metrics and checks for ended outages.
 const METRICS_UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Removes expired tokens periodically. Expired tokens are rejected in any case, but tokens created with them end only
-/// with the removal.
+/// Removes expired tokens periodically. An expired token is rejected even before its removal, but its child tokens
+/// become invalid only with the removal.
 pub(super) async fn sweep_tokens(shared: Arc<ServerState>) {
     let mut pause = SWEEP_INTERVAL;
     loop {
@@ -48,7 +49,7 @@ pub(super) async fn sweep_organizations(shared: Arc<ServerState>) {
     }
 }
 
-/// Completes rotations of the secrets of authentication methods.
+/// Runs the due steps of secret rotations of the authentication method `cloudb`.
 pub(super) async fn rotate_secrets(shared: Arc<ServerState>) {
     let mut rotations = SecretRotationTask::new(Arc::clone(shared.auth.logins().cloudb()));
     loop {
@@ -65,7 +66,7 @@ pub(super) async fn follow_changes(shared: Arc<ServerState>) {
     shared.nodes.follow_changes().await;
 }
 
-/// Aggregates recorded metrics, and logs the end of outages.
+/// Periodically aggregates the recorded metrics, and logs outages that have ended.
 pub(super) async fn run_metrics_upkeep() {
     loop {
         tokio::time::sleep(METRICS_UPKEEP_INTERVAL).await;

@@ -1,8 +1,8 @@
-//! Verifies an installation that no server uses, for example a backup copy or a restored database.
+//! Verifies a store that no server uses, for example a backup or a restored database.
 //!
-//! [`crate::storage::verify`] checks the store; this module checks that its documents make sense to the domains: each
-//! issuer has its key, stored certificates verify under their issuers, and the published CRLs can be reproduced byte
-//! for byte from the stored revocations. Nothing is written, and devices and services of managed keys are not called.
+//! [`crate::storage::verify`] checks the rows; this module checks what the documents in them mean: each issuer has its
+//! key, each stored certificate was signed by its issuer, and the published CRLs can be reproduced byte for byte from
+//! the stored revocations. Nothing is written, and the devices and services of managed keys are not called.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,10 +25,10 @@ use crate::x509::certificate::Certificate;
 
 const CERTIFICATES_PER_PAGE: usize = 500;
 
-/// Verifies a store and returns what is wrong with it.
+/// Verifies a store. Returns the defects that were found.
 ///
 /// # Errors
-/// `Unavailable` when the store cannot be reached or read, which says nothing about its contents.
+/// `Unavailable` when the store cannot be reached or read, so that nothing is known about its contents.
 pub async fn verify(
     subject: VerifyTarget,
     seal_key: SealKey,
@@ -68,7 +68,7 @@ async fn verify_contents(
     verify_domains(storage, &stored, clock, findings, progress).await
 }
 
-/// Checks the documents of the domains.
+/// Verifies the documents of the authentication domain and of all PKI mounts.
 async fn verify_domains(
     storage: &Storage,
     stored: &[MountIssuers],
@@ -104,10 +104,10 @@ async fn verify_domains(
     Ok(())
 }
 
-/// Passes on an error that is caused by the contents of a store.
+/// Returns `error` as a value if the contents of the store have caused it, so that it can be reported as a finding.
 ///
 /// # Errors
-/// The error itself when the store cannot be read any more: then it says nothing about the contents.
+/// `error` when the store cannot be read any more, so that its contents are not the cause.
 async fn attribute_to_contents(storage: &Storage, error: Error) -> Result<Error> {
     let is_lost = error.kind() == Kind::Unavailable && verify::check_readable(storage).await.is_err();
     if is_lost { Err(error) } else { Ok(error) }
@@ -125,8 +125,8 @@ impl AuthorityVerifier<'_> {
         self.findings.add(format!("mount {}: {text}", self.mount.path));
     }
 
-    /// Checks the documents, certificates and CRLs of the mount. `referenced_issuers` are those that
-    /// its certificates name.
+    /// Checks the documents, certificates and CRLs of the mount. `referenced_issuers` are the ids of the issuers in the
+    /// rows of its certificates.
     async fn verify(&mut self, referenced_issuers: &BTreeSet<String>, clock: Clock) -> Result<()> {
         let mount = self.mount.id;
         let store = self.storage.pki();
@@ -155,7 +155,7 @@ impl AuthorityVerifier<'_> {
         Ok(())
     }
 
-    /// Checks references between documents.
+    /// Checks that the issuers, keys and defaults exist to which the documents and certificates of the mount refer.
     fn check_documents(&mut self, view: &MountView, referenced_issuers: &BTreeSet<String>) {
         for signer in view.signers() {
             let record = &signer.issuer.record;
@@ -177,8 +177,8 @@ impl AuthorityVerifier<'_> {
         }
     }
 
-    /// Checks that each certificate was signed by the issuer of its row. If that issuer is deleted, an issuer of this
-    /// mount with the name and key id in the certificate must have signed it.
+    /// Checks that each certificate was signed by the issuer whose id is in its row. If that issuer was deleted, see
+    /// [`is_signed`].
     async fn check_certificates(&mut self, view: &MountView) -> Result<()> {
         let mut after = Vec::new();
         loop {
@@ -186,7 +186,7 @@ impl AuthorityVerifier<'_> {
             let full = page.len() == CERTIFICATES_PER_PAGE;
             self.progress.add(page.len() as u64);
             for CertificateRecord { serial, issuer, der } in page {
-                // An unparsable certificate was reported with its row.
+                // `check_rows` has already reported a certificate that cannot be parsed.
                 if let Ok(certificate) = Certificate::parse(&der)
                     && !is_signed(view, &issuer, &certificate)
                 {
@@ -201,14 +201,15 @@ impl AuthorityVerifier<'_> {
     }
 }
 
-/// `true` if a certificate was signed by the issuer with this id. If that is deleted, an issuer of the mount with the
-/// name and key id in the certificate must have signed it; without such an issuer the result is `true`.
+/// `true` if a certificate was signed by the issuer with this id. If that issuer was deleted, but the mount has an
+/// issuer with the issuer name and authority key id of the certificate, such an issuer must have signed it. If the
+/// mount has none, the result is `true`.
 fn is_signed(view: &MountView, id: &str, certificate: &Certificate) -> bool {
     let by = |issuer: &Issuer| {
         let issuer = &issuer.certificate;
         issuer.subject().matches(certificate.issuer()) && certificate.is_signed_by_allowing_sha1(issuer.key())
     };
-    // `signer` also accepts a name; only the id counts.
+    // `signer` also finds issuers by name, but only the id counts here.
     let issuer = view.signer(id).filter(|signer| signer.issuer.record.id == id);
     issuer.map_or_else(
         || !has_named_issuer(view, certificate) || view.find_signing_issuer(certificate).is_some(),
@@ -216,7 +217,7 @@ fn is_signed(view: &MountView, id: &str, certificate: &Certificate) -> bool {
     )
 }
 
-/// `true` if the mount has an issuer with the name and the key id that the certificate names as its issuer.
+/// `true` if the mount has an issuer with the issuer name and authority key id of the certificate.
 fn has_named_issuer(view: &MountView, certificate: &Certificate) -> bool {
     let Some(key) = certificate.authority_key_id() else { return false };
     view.signers()

@@ -1,4 +1,4 @@
-//! Finds variables with the prefix `SIGNET_` that nothing reads, such as misspelled names, which have no effect.
+//! Finds environment variables with the prefix `SIGNET_` that no command reads, such as misspelled ones.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,10 @@ use crate::config::{SETTINGS, Setting};
 use super::report::CheckReport;
 use crate::cli::token;
 
-/// Maximum edit distance of a suggested name.
+/// Maximum edit distance between an unknown variable and the name that is suggested instead.
 const MAX_EDIT_DISTANCE: usize = 3;
 /// Variables that a command reads although they are neither settings nor arguments.
-const OTHER_VARIABLES: [&str; 1] = ["SIGNET_BOOTSTRAP_TOKEN"];
+const VARIABLES_WITHOUT_SETTING: [&str; 1] = ["SIGNET_BOOTSTRAP_TOKEN"];
 
 pub(super) fn check(report: &mut CheckReport, commands: &clap::Command) {
     let known = known_variables(commands);
@@ -33,7 +33,7 @@ pub(super) fn check(report: &mut CheckReport, commands: &clap::Command) {
 
 fn known_variables(commands: &clap::Command) -> BTreeSet<String> {
     let mut known: BTreeSet<String> =
-        OTHER_VARIABLES.into_iter().chain(token::TOKEN_VARIABLES).map(str::to_owned).collect();
+        VARIABLES_WITHOUT_SETTING.into_iter().chain(token::TOKEN_VARIABLES).map(str::to_owned).collect();
     known.extend(SETTINGS.iter().map(Setting::variable_name));
     collect_variables(commands, &mut known);
     known

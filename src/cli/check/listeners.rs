@@ -1,4 +1,4 @@
-//! Checks that the listen addresses are available, or in use by the server of this configuration.
+//! Checks that each listen address is free, or used by a running server with this configuration.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
@@ -25,7 +25,7 @@ fn check_listener(report: &mut CheckReport, name: &'static str, address: SocketA
     if address.port() == 0 {
         return report.ok(name, format!("{address}: port 0 selects a free port"));
     }
-    // The test listener is closed immediately and accepts no connection.
+    // The socket is only bound to test the address; it accepts no connection and is closed immediately.
     match TcpListener::bind(address) {
         Ok(_) => report.ok(name, format!("{address}: free")),
         Err(e) => match (e.kind(), running) {

@@ -1,4 +1,4 @@
-//! The results of all checks.
+//! The report of `signet check`: the result of each check.
 
 use std::fmt::Display;
 
@@ -32,7 +32,7 @@ impl CheckReport {
         self.0.iter().filter(|(level, ..)| *level == CheckLevel::Wrong).count()
     }
 
-    /// Returns one line per check, with blanks instead of line feeds.
+    /// Renders each result as one line of text. Line feeds in its text become blanks.
     pub(super) fn lines(&self) -> Vec<String> {
         let line = |(level, what, text): &(CheckLevel, &str, String)| {
             format!("{:<6} {what:<16} {}", level.name(), text.replace('\n', " "))

@@ -38,7 +38,8 @@ pub(super) async fn check(report: &mut CheckReport, config: &Config, database: D
         SealKeySource::File(file) if !file.exists() => Some(file),
         _ => None,
     };
-    // If the key is missing, a random key opens nothing, but is enough to find out whether the store is new or in use.
+    // If the key file is missing, a random key is used. It cannot open an existing store, but suffices to find out
+    // whether the store is empty.
     let key = if missing.is_some() { Ok(SealKey::random()) } else { seal_key(config) };
     let key = match key {
         Ok(key) => key,
@@ -78,7 +79,7 @@ pub(super) async fn check(report: &mut CheckReport, config: &Config, database: D
     }
 }
 
-/// Reports managed keys (keys in a device) whose PKCS#11 library is not configured, because they cannot sign.
+/// Reports managed keys (keys in a device) whose PKCS#11 library is not configured, so that they cannot sign.
 fn check_managed_keys(report: &mut CheckReport, config: &Config, managed_keys: Vec<Document>) {
     let libraries = match managed::libraries_by_key(managed_keys) {
         Ok(libraries) => libraries,

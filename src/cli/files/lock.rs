@@ -1,7 +1,7 @@
 //! A lock for replacing the files of a folder.
 //!
-//! The lock is on a hidden file that only its owner can open, because every user who can open a file can lock it. The
-//! file exists while a command holds the lock. The file of a killed command is reused.
+//! The lock is an `flock` on a hidden file in the folder. The file has mode 0600, because every user who can open a
+//! file can lock it. It is removed with the lock; if a killed command leaves it behind, the next command reuses it.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -16,22 +16,22 @@ use super::resolved_path::{ResolvedPath, write_error};
 use super::staged::{FileContent, OnExisting, StagedFile};
 
 const LOCK_FILE_NAME: &str = ".signet.lock";
-/// Maximum wait for the lock.
+/// Maximum time that a command waits for the lock of a folder.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
-/// Pause between two attempts to take the lock.
+/// Pause between two attempts to take the lock of a folder.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Prevents other commands from replacing files of a folder, until it is dropped.
+/// An acquired lock of a folder. Until it is dropped, other commands cannot replace files in the folder.
 pub(in crate::cli) struct FolderLock {
     resolved: ResolvedPath,
-    /// The open lock file. It is closed, and thereby unlocked, only after its removal. A waiting command that then gets
-    /// the lock notices the removal and creates a new file.
+    /// The open, locked file. `drop` removes the file first and then closes it, which releases the lock. A waiting
+    /// command that gets the lock then detects that the file was removed, and tries again.
     _lock: OwnedFd,
 }
 
 impl FolderLock {
-    /// Locks the folder of a file. Waits without limit, for a caller whose result, such as an issued certificate, must
-    /// not be lost.
+    /// Locks the folder of a file and waits for the lock without a time limit. Callers use it when a timeout would lose
+    /// a result, such as an issued certificate.
     ///
     /// # Errors
     /// `Unavailable` when the folder is not writable.
@@ -39,7 +39,7 @@ impl FolderLock {
         Self::within(Duration::MAX, file).await
     }
 
-    /// Locks the folder of a file, with a limited wait.
+    /// Locks the folder of a file. Waits for the lock for at most [`LOCK_TIMEOUT`].
     ///
     /// # Errors
     /// `Conflict` on timeout, `Unavailable` when the folder is not writable.
@@ -73,14 +73,16 @@ impl FolderLock {
             Err(Errno::WOULDBLOCK) => return Ok(None),
             Err(e) => return Err(write_error(&folder_of(file).join(LOCK_FILE_NAME), e.into())),
         }
-        // The previous holder may have removed the lock file after it was opened here. Then this lock is worthless.
+        // The previous holder may have removed the lock file after this process opened it. The lock is then on a
+        // removed file and does not exclude other commands.
         let of = |stat: fs::Stat| (stat.st_dev, stat.st_ino);
         let on_disk = fs::statat(&resolved.folder, LOCK_FILE_NAME, AtFlags::SYMLINK_NOFOLLOW).map(of);
         let is_there = on_disk.is_ok() && on_disk == fs::fstat(&lock).map(of);
         Ok(is_there.then_some(Self { resolved, _lock: lock }))
     }
 
-    /// Creates the temporary file that will replace `file`, and removes leftovers of killed commands.
+    /// Creates the temporary file that will replace `file`, and removes temporary files that killed commands left for
+    /// it.
     ///
     /// # Errors
     /// Those of [`StagedFile::new`].
@@ -91,7 +93,7 @@ impl FolderLock {
         on_existing: OnExisting,
     ) -> Result<StagedFile> {
         let staged = StagedFile::new(file, content, on_existing)?;
-        // In other folders, temporary files may belong to a running command.
+        // Only in the locked folder. In other folders, the temporary files may belong to a running command.
         if staged.is_in(&self.resolved) {
             staged.remove_leftovers();
         }
@@ -101,12 +103,12 @@ impl FolderLock {
 
 impl Drop for FolderLock {
     fn drop(&mut self) {
-        // If the file cannot be removed, the next command reuses it.
+        // The result is ignored: if the lock file cannot be removed, the next command reuses it.
         let _ = fs::unlinkat(&self.resolved.folder, LOCK_FILE_NAME, AtFlags::empty());
     }
 }
 
-/// Opens or creates the lock file. `None` if it belongs to another user, because only that user can open it.
+/// Opens or creates the lock file. `None` if another user has created it, because only that user can open it.
 fn open_lock_file(resolved: &ResolvedPath, file: &Path) -> Result<Option<OwnedFd>> {
     let how = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = match fs::openat(
@@ -116,7 +118,7 @@ fn open_lock_file(resolved: &ResolvedPath, file: &Path) -> Result<Option<OwnedFd
         Mode::RUSR | Mode::WUSR,
     ) {
         Ok(lock) => {
-            // If root leaves a lock file behind, it must not block the owner of the folder.
+            // If root creates the lock file and is killed, the owner of the folder must still be able to open it.
             if let (true, Ok(of)) = (rustix::process::geteuid().is_root(), fs::fstat(&resolved.folder)) {
                 let _ = fs::fchown(&lock, Some(Uid::from_raw(of.st_uid)), Some(Gid::from_raw(of.st_gid)));
             }
@@ -163,7 +165,7 @@ mod tests {
         assert!(FolderLock::try_lock(&file).unwrap().is_none());
         drop(taken);
         assert_eq!(count(folder.path()), 0);
-        // A lock on the folder itself has no effect, and a leftover lock file is reused.
+        // An `flock` on the folder itself has no effect, and a lock file that was left behind is reused.
         let open = File::open(folder.path()).unwrap();
         fs::flock(&open, FlockOperation::NonBlockingLockExclusive).unwrap();
         std::fs::write(&lock, "").unwrap();
@@ -175,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn leftover_of_a_killed_command_is_removed() {
+    fn temporary_file_of_a_killed_command_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         for name in [".a-key.pem.0123456789aB", ".b-key.pem.0123456789aB", ".a-key.pem.exec", ".a-key.pem.0123456789a."]

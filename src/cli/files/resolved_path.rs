@@ -1,9 +1,9 @@
-//! Safe resolution of a path into its folder, which is held open, and the name of the file in the folder.
+//! Safe resolution of a path into a file descriptor of its folder and the name of the file in the folder.
 //!
-//! A command that root runs may work in folders of other users, who can replace a folder by a symbolic link at any
-//! moment. Each component of the path is therefore opened and held open, and the file is created and renamed relative
-//! to its open folder. A symbolic link is followed only if it belongs to root, to the caller, or to the owner of its
-//! target, similar to `fs.protected_symlinks` of the kernel.
+//! When root runs a command in a folder of another user, that user could replace a folder by a symbolic link between
+//! two system calls. Each component of the path is therefore opened relative to the previous one, and the file is
+//! created and renamed relative to the descriptor of its folder. A symbolic link is followed only if it belongs to
+//! root, to the user of the process, or to the owner of its target, similar to `fs.protected_symlinks` of Linux.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -15,7 +15,7 @@ use crate::error::{Error, Kind, Result};
 use rustix::fs::{self, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-/// Maximum number of symbolic links on one path, as in the kernel.
+/// Maximum number of symbolic links that are followed for one path; Linux has the same limit.
 const MAX_SYMLINKS: usize = 40;
 
 pub(super) struct ResolvedPath {
@@ -26,7 +26,8 @@ pub(super) struct ResolvedPath {
 
 enum PathStep {
     To(OsString),
-    /// Follows the steps of a symbolic link's target: check that the user who owns the link also owns the target.
+    /// Check that the target of a symbolic link belongs to the owner of the link, whose user id this is. Processed
+    /// after the components of the target.
     CheckLinkOwner(u32),
 }
 
@@ -35,8 +36,8 @@ impl ResolvedPath {
     /// is followed.
     ///
     /// # Errors
-    /// `Forbidden` for a symbolic link of a user who is not root, the caller or the owner of the target; `Unavailable`
-    /// when the path cannot be resolved.
+    /// `Forbidden` for a symbolic link that belongs neither to root, nor to the user of the process, nor to the owner
+    /// of the target; `Unavailable` when the path cannot be resolved.
     pub(super) fn of(file: &Path, follow: bool) -> Result<Self> {
         let failed = |e: Errno| write_error(file, e.into());
         let whole = std::path::absolute(file).map_err(|e| write_error(file, e))?;
@@ -89,13 +90,13 @@ impl ResolvedPath {
             .collect()
     }
 
-    /// Opens the folder again, for reading and syncing.
+    /// Opens the folder for reading and syncing, which its `O_PATH` descriptor does not allow.
     pub(super) fn open_folder(&self) -> std::io::Result<File> {
         Ok(fs::openat(&self.folder, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?.into())
     }
 }
 
-/// Flags to open only a reference to a path (`O_PATH`), without following a symbolic link.
+/// Flags that open a path only as a reference (`O_PATH`) and do not follow a symbolic link.
 const OPEN_PATH_FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 fn open_root() -> Result<OwnedFd, Errno> {
@@ -106,7 +107,7 @@ pub(super) fn file_type(found: &Stat) -> FileType {
     FileType::from_raw_mode(found.st_mode)
 }
 
-/// The steps of a path in reverse order.
+/// Returns the components of a path as steps, the last one first.
 fn split_path(path: &Path) -> Vec<PathStep> {
     let steps = path.components().filter_map(|part| match part {
         Component::Normal(_) | Component::ParentDir => Some(PathStep::To(part.as_os_str().to_owned())),

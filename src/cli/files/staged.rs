@@ -15,15 +15,16 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
 
 use super::resolved_path::{ResolvedPath, file_type, write_error};
 
-/// Length of the random end of a temporary file's name, in characters.
+/// Length of the random suffix of a temporary file's name, in characters.
 const RANDOM_SUFFIX_LENGTH: usize = 12;
 
 /// The kind of content, which decides who may read the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum FileContent {
-    /// A private key or a token: readable by the owner, and by the group if the replaced file is.
+    /// A private key or a token. Readable by the owner, and by the group if the replaced file was readable by the
+    /// group.
     Secret,
-    /// Certificates: readable by all users, except if a replaced file is not.
+    /// Certificates. Readable by all users, unless the file that is replaced had a stricter mode.
     Public,
 }
 
@@ -37,17 +38,17 @@ impl FileContent {
     }
 }
 
-/// The treatment of an existing file.
+/// What happens if the file to write exists already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum OnExisting {
-    /// An existing file is an error and stays.
+    /// Fail. The existing file is not changed.
     Reject,
-    /// An existing file is an error and stays, but an empty file is replaced.
+    /// Fail, except if the existing file is empty; then replace it.
     RejectUnlessEmpty,
-    /// The content of an existing file is replaced; its owner and mode stay.
+    /// Replace the existing file. The new file gets its owner and mode.
     Replace,
-    /// An existing file is removed, and the new file belongs to the user of the process. Of a symbolic link, the link
-    /// itself is removed and not its target.
+    /// Replace the existing file. The new file belongs to the user of the process. If the path is a symbolic link, the
+    /// link itself is replaced and not its target.
     Remove,
 }
 
@@ -69,8 +70,8 @@ pub(in crate::cli) fn write_new(file: &Path, parts: &[&[u8]], content: FileConte
 pub(in crate::cli) struct StagedFile {
     file: PathBuf,
     resolved: ResolvedPath,
-    /// The folder, opened for syncing. It is opened before the file is written, because a folder may be writable but
-    /// not readable, and then cannot be synced.
+    /// The folder, opened for syncing after the rename. It is opened early, so that a folder that is writable but not
+    /// readable, and thus cannot be synced, fails before anything is written.
     folder: File,
     out: File,
     temporary: OsString,
@@ -163,11 +164,11 @@ impl StagedFile {
         })
     }
 
-    /// Opens the file that will be replaced. It must still be the file that existed when the temporary file was
+    /// Opens the file that will be replaced. Fails if it is not the file that existed when the temporary file was
     /// created.
     ///
     /// # Errors
-    /// `Conflict` when another file has this name by now, `Unavailable` when it cannot be opened.
+    /// `Conflict` when the file was replaced in the meantime, `Unavailable` when it cannot be opened.
     pub(in crate::cli) fn open_original(&self) -> Result<File> {
         let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let opened = fs::openat(&self.resolved.folder, &self.resolved.name, how, Mode::empty());
@@ -188,7 +189,7 @@ impl StagedFile {
     /// Removes temporary files that killed commands left for the same file. They may contain a private key.
     pub(super) fn remove_leftovers(&self) {
         let beginning = temporary_prefix(&self.resolved.name);
-        // If the folder cannot be read, the leftovers stay.
+        // If the folder cannot be read, nothing is removed.
         for name in self.resolved.file_names().unwrap_or_default() {
             let tail = name.as_bytes().strip_prefix(beginning.as_bytes());
             let is_left = tail
@@ -206,8 +207,8 @@ fn temporary_prefix(name: &OsStr) -> OsString {
 
 impl Drop for StagedFile {
     fn drop(&mut self) {
-        // After the rename this fails, as intended. If the temporary file remains for another reason, the next command
-        // that replaces the same file removes it.
+        // The result is ignored. After `persist` the temporary name no longer exists. If the removal fails for another
+        // reason, the next command that replaces the same file removes the temporary file.
         let _ = fs::unlinkat(&self.resolved.folder, &self.temporary, AtFlags::empty());
     }
 }
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn staged_file_replaces_its_target_whole_or_leaves_nothing() {
+    fn staged_file_replacement_is_atomic() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.pem");
         std::fs::write(&file, "old").unwrap();
@@ -269,8 +270,8 @@ mod tests {
         replace(&at("link/b.pem"), "new", FileContent::Public).unwrap();
         assert_eq!(std::fs::read(at("real/a.pem")).unwrap(), b"new");
         assert!(at("real/b.pem").symlink_metadata().unwrap().is_symlink());
-        // With a dangling symbolic link, the target of the link is created, except in the modes in which the link
-        // itself stays or is removed.
+        // Writing through a dangling symbolic link creates its target, except with `Reject` (an error) and `Remove`
+        // (which replaces the link).
         symlink("real/c.pem", at("c.pem")).unwrap();
         let stays = StagedFile::new(&at("c.pem"), FileContent::Public, OnExisting::Reject);
         assert_eq!(stays.err().unwrap().kind(), Kind::Conflict);
@@ -332,7 +333,7 @@ mod tests {
         let staged = StagedFile::new(&late, FileContent::Public, OnExisting::RejectUnlessEmpty).unwrap();
         std::fs::write(&late, "").unwrap();
         assert_eq!(staged.persist().unwrap_err().kind(), Kind::Conflict);
-        // An empty leftover of a full disk counts as missing.
+        // An empty file, as a full disk leaves it, counts as missing.
         StagedFile::new(&late, FileContent::Public, OnExisting::RejectUnlessEmpty)
             .unwrap()
             .with_content(&[b"3"])
@@ -355,7 +356,7 @@ mod tests {
         let file = folder.path().join("key.pem");
         let refused = std::thread::spawn(move || {
             let user = fs::Uid::from_raw(user);
-            // The system call changes the user of this thread only.
+            // This system call changes the user of the current thread only.
             rustix::thread::set_thread_res_uid(user, user, user).unwrap();
             StagedFile::new(&file, FileContent::Secret, OnExisting::Reject).err().map(|error| error.text().to_owned())
         });

@@ -1,4 +1,5 @@
-//! The file of CA certificates (authorities) of `signet renew`, to which new authorities are added.
+//! The file of CA certificates (`--ca`) of `signet renew`, to which the CA certificates of renewed certificates are
+//! added.
 
 use std::path::{Path, PathBuf};
 
@@ -9,23 +10,23 @@ use super::super::certify::{PemCertificate, ReceivedCertificate};
 use super::super::files::StagedFile;
 use super::super::issue::{read_open_file, read_text};
 
-/// Names, in messages, the argument for the file.
+/// Argument that error messages name for the file of CA certificates.
 const CA_ARGUMENT: &str = "--ca";
 
-/// The file of the authorities, and the temporary file for its next contents.
+/// The contents of the file of CA certificates, and the temporary file for its new contents.
 pub(super) struct AuthorityFile {
     file: PathBuf,
     text: String,
     known: Vec<(String, Vec<u8>)>,
-    /// The temporary file. If it could not be created, this matters only if an authority must be added.
+    /// The temporary file, or the error of its creation, which is reported only if a CA certificate must be added.
     next: Result<StagedFile>,
 }
 
 impl AuthorityFile {
-    /// Reads the file. `next` is the temporary file that will replace it.
+    /// Reads a file of CA certificates. `next` is the temporary file that will replace it.
     ///
     /// # Errors
-    /// Those of [`read_text`]; `Invalid` when it is not PEM.
+    /// Those of [`read_text`]; `Invalid` when the file is not PEM.
     pub(super) fn read(file: &Path, next: Result<StagedFile>) -> Result<Self> {
         let text = match &next {
             Ok(next) => read_open_file(CA_ARGUMENT, next.open_original()?, file)?,
@@ -36,8 +37,9 @@ impl AuthorityFile {
         Ok(Self { file: file.to_owned(), text, known, next })
     }
 
-    /// Adds new authorities of the chain and keeps the old ones, because older certificates are still in use. A failure
-    /// is only a warning, because the new certificate is usable without it.
+    /// Adds the CA certificates of the new chain that are missing in the file. Existing ones stay, because older
+    /// certificates are still in use. A failure only adds a warning to `issued`, because the new certificate is usable
+    /// anyway.
     pub(super) fn extend(self, issued: &mut ReceivedCertificate) {
         let Self { file, mut text, known, next } = self;
         let lacks = |link: &&PemCertificate| !known.iter().any(|(_, der)| der == link.certificate.der());

@@ -1,11 +1,11 @@
-//! A running command of `--exec`.
+//! The process of the `--exec` command of `signet renew`.
 
 use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A running command. Dropping it kills the command and all its children.
+/// The shell that runs the `--exec` command. Dropping this kills the shell and its process group.
 pub(super) struct ExecProcess(pub(super) Child);
 
 impl ExecProcess {

@@ -1,7 +1,7 @@
-//! The role and mount for a renewal: from the arguments, or without `--role` from the server's record of the
+//! The role and mount that issue a renewed certificate. Without `--role`, they come from the server's record of the old
 //! certificate.
 //!
-//! Many tokens may not read records. The default role and mount are used then, and messages about the renewal say so.
+//! If the token may not read that record, the default role and mount are used, and messages about the renewal say so.
 
 use crate::error::{Error, Result};
 use crate::x509::certificate::Certificate;
@@ -11,19 +11,21 @@ use super::super::client::ClientRequest;
 use super::super::path;
 use super::super::who::{MOUNTS_PATH, authorities_in};
 
-/// The role that renews a certificate.
+/// The role and mount that issue the replacement of a certificate.
 pub(super) struct RenewalRole {
     pub(super) issuing: IssuingRole,
-    /// A sentence for messages: the role is only the default. `None` if `--role` or a record names the role.
+    /// Note for messages that the default role is used. `None` if the role comes from `--role` or from the server's
+    /// record.
     pub(super) default_note: Option<String>,
 }
 
 impl RenewalRole {
-    /// Finds the role that issues the successor of a certificate. With `--mount`, only the records of that mount are
-    /// searched.
+    /// Determines the role that issues the replacement of the certificate `old`. Searches for its record in the mount
+    /// of `--mount`, or else in all mounts that the token may read.
     ///
     /// # Errors
-    /// When the server does not respond, or responds with an error other than a missing permission.
+    /// The server's error response, except 403 and 404; those of
+    /// [`AuthenticatedClient::request`](super::super::client::AuthenticatedClient::request).
     pub(super) async fn find(authority: &AuthorityArguments, old: &Certificate) -> Result<Self> {
         let issuing = authority.issuing_role();
         if authority.role.is_some() {
@@ -49,7 +51,7 @@ impl RenewalRole {
         Ok(Self { issuing, default_note: Some(note) })
     }
 
-    /// Adds the sentence `default_note` to the error of a request with this role.
+    /// Adds `default_note`, if any, to the error of a certificate request with this role.
     pub(super) fn explain(&self, refusal: CertifyError) -> CertifyError {
         let Some(note) = &self.default_note else { return refusal };
         let error = Error::new(refusal.error.kind(), format!("{}; {note}", refusal.error.text()));

@@ -1,9 +1,9 @@
-//! The token of `signet renew`. It is renewed before it ends, or replaced by a login.
+//! The token with which `signet renew` calls the server. It is renewed before it expires, or replaced by a new login.
 //!
-//! A single run renews its token once. A service renews it at its start and whenever a third of the token's lifetime
-//! has passed. If the token cannot be renewed, each check logs a warning, long before the token ends. With `--login`,
-//! the command logs in when it has no token, when the server rejects it, or when less than a third of its lifetime is
-//! left.
+//! A single run renews its token once. With `--service`, the token is renewed at the start and whenever a third of its
+//! lifetime has passed. If it cannot be renewed, each of these checks logs a warning, long before the token expires.
+//! With `--login`, the command logs in when it has no token, when the server rejects the token, or when the token
+//! cannot be renewed and less than a third of its lifetime is left.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use super::super::client::{AuthenticatedClient, ClientRequest, ClientResponse};
 use super::super::issue::{format_time, read_text};
 use super::super::path;
 
-/// The remaining lifetime of a token divided by this is the time until the next check.
+/// The next check of the token is after this fraction (1/3) of its remaining lifetime.
 const TOKEN_LIFETIME_DIVISOR: u32 = 3;
 /// Maximum time between two checks of the token.
 const MAX_TOKEN_CHECK_INTERVAL: Duration = Duration::from_secs(24 * 3600);
@@ -90,22 +90,23 @@ impl LoginArguments {
     }
 }
 
-/// A token after its renewal or a login.
+/// The state of the token after it was renewed or obtained by a login.
 pub(super) struct RenewedToken {
     /// Remaining lifetime; `None` if it never expires.
     lifetime: Option<Duration>,
-    /// `true` if the token can be neither renewed any more nor replaced by a login.
+    /// `true` if the token can no longer be renewed, and no `--login` is given to replace it.
     is_final: bool,
 }
 
 impl RenewedToken {
-    /// Returns the end of the token, in Unix seconds.
+    /// Returns the time at which the token expires, in Unix seconds; `None` if it never expires.
     fn end(&self) -> Option<i64> {
         let now = Clock::system().now().unix_timestamp();
         self.lifetime.map(|lifetime| now.saturating_add_unsigned(lifetime.as_secs()))
     }
 
-    /// Logs the end of the token: at the first check, and as a warning at each check if the token cannot be renewed.
+    /// Logs when the token expires: at the first check, and as a warning at each check if the token can no longer be
+    /// renewed.
     fn log(&self, source: &str, is_first: bool) {
         let ends = self.end().map_or_else(|| "never".to_owned(), format_time);
         if self.is_final {
@@ -120,7 +121,7 @@ impl RenewedToken {
 #[serde(default)]
 struct ServiceTokenAuth {
     client_token: String,
-    /// The remaining lifetime in seconds; 0 if the token never expires.
+    /// Remaining lifetime of the token in seconds; 0 if it never expires.
     lease_duration: u64,
 }
 
@@ -138,17 +139,17 @@ fn lifetime(seconds: u64) -> Option<Duration> {
     Some(Duration::from_secs(seconds)).filter(|lifetime| !lifetime.is_zero())
 }
 
-/// Renews the token of a service in time.
+/// Renews the token of `signet renew --service` before it expires.
 #[derive(Default)]
 pub(super) struct TokenRenewer {
-    /// The time of the next check. `None` to check immediately.
+    /// Time of the next check of the token; `None` to check it immediately.
     next: Option<Instant>,
-    /// `true` once the end of the token is logged.
+    /// `true` once the expiry time of the token has been logged.
     is_logged: bool,
 }
 
 impl TokenRenewer {
-    /// Renews the token or logs in, if it is time. Returns the time until the next check.
+    /// Renews the token or logs in, if the next check is due. Returns the time until the check after that.
     pub(super) async fn renew_if_due(&mut self, login: &LoginArguments, caller: &AuthenticatedClient) -> Duration {
         if let Some(left) = self.next.and_then(|next| next.checked_duration_since(Instant::now())) {
             return left;
@@ -170,15 +171,16 @@ impl TokenRenewer {
         wait
     }
 
-    /// Lets the token be checked before the next renewal of certificates, because the token may be the cause of a
-    /// failed one.
+    /// Makes the next check of the token due immediately. Called after a failed certificate renewal, which the token
+    /// may have caused.
     pub(super) fn check_now(&mut self) {
         self.next = None;
     }
 }
 
-/// Renews the token of a single run. Returns a warning if that fails, or if the token cannot be renewed and ends before
-/// a certificate is due. `dues` has the files of the certificates and the times when they are due.
+/// Renews the token, for a run without `--service`. Returns a warning if the renewal fails, or if the token can no
+/// longer be renewed and expires before a certificate is due. `dues` contains each certificate file and the time at
+/// which it is due, in Unix seconds.
 pub(super) async fn renew_token_once(
     login: &LoginArguments,
     caller: &AuthenticatedClient,
@@ -199,7 +201,8 @@ pub(super) async fn renew_token_once(
     ))
 }
 
-/// Renews the token, or logs in.
+/// Renews the token. With `--login`, logs in instead if there is no token, the server rejects it, or it expires soon
+/// and cannot be renewed.
 pub(super) async fn renew_or_log_in(login: &LoginArguments, caller: &AuthenticatedClient) -> Result<RenewedToken> {
     if let Some(method) = login.login.filter(|_| !caller.has_token()) {
         return login.log_in(method, caller).await;
@@ -222,11 +225,11 @@ pub(super) async fn renew_or_log_in(login: &LoginArguments, caller: &Authenticat
     let (lifetime, is_renewed) = match (parse_auth(&reply), reply.status) {
         (Some(auth), _) => {
             let lifetime = lifetime(auth.lease_duration).unwrap_or(before);
-            // The token counts as renewed if it has its full lifetime again, less a second between request and
-            // response.
+            // The token counts as renewed if it has its full lifetime again. One second may have passed since the
+            // server renewed it.
             (lifetime, lifetime + Duration::from_secs(1) >= full)
         }
-        // Status 400: the token is not renewable.
+        // The server responds with 400 if the token is not renewable.
         (None, 400) => (before, false),
         (None, _) => return Err(reply.to_error("")),
     };

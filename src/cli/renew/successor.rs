@@ -1,4 +1,4 @@
-//! The check of a new certificate before it replaces an old one.
+//! Validation of a new certificate before it replaces the old one.
 
 use crate::error::{Error, Kind, Result};
 use crate::x509::certificate::Certificate;
@@ -7,7 +7,8 @@ use crate::cli::certify::ReceivedCertificate;
 use crate::cli::issue::format_time;
 use crate::cli::names::TypedNames;
 
-/// A new certificate may begin at most this many seconds after the time of this machine, because clocks differ.
+/// The start of a new certificate's validity may be this many seconds in the future, because the server's clock may be
+/// ahead.
 const MAX_CLOCK_DIFFERENCE_SECONDS: i64 = 300;
 
 /// A new certificate and the old one that it will replace.
@@ -25,7 +26,7 @@ impl Successor<'_> {
         Err(Error::new(Kind::BadGateway, format!("{text}; the old certificate is kept")))
     }
 
-    /// Requires that the new certificate has every name of the old one.
+    /// Fails unless the new certificate contains every name of the old one.
     pub(super) fn require_names(&self) -> Result<()> {
         let old = self.old.sans()?;
         let new = self.certificate().sans()?;
@@ -44,12 +45,13 @@ impl Successor<'_> {
         ))
     }
 
-    /// `true` if the names of the new certificate differ from those of the old one.
+    /// `true` if the new certificate has names that the old one lacks. Call [`require_names`](Self::require_names)
+    /// first.
     pub(super) fn has_more_names(&self) -> Result<bool> {
         Ok(names_of(self.old)?.sorted() != names_of(self.certificate())?.sorted())
     }
 
-    /// Requires that the new certificate and its authority are valid at `now`.
+    /// Fails unless the new certificate is valid at `now` (Unix seconds) and its issuer's certificate has not expired.
     pub(super) fn require_validity(&self, now: i64) -> Result<()> {
         let begins = self.certificate().not_before();
         let ends = self.certificate().not_after();
@@ -74,7 +76,7 @@ impl Successor<'_> {
         }
     }
 
-    /// Requires that the new certificate does not end before the old one.
+    /// Fails if the new certificate expires before the old one.
     pub(super) fn require_lifetime(&self) -> Result<()> {
         let old = self.old.not_after();
         let new = self.certificate().not_after();

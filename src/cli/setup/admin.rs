@@ -1,7 +1,8 @@
 //! The administrator: a policy with listed rights, and an orphan token (a token without a parent) with this policy.
 //!
-//! Unlike a root token, this token allows only what the policy lists, even if later versions add operations. It stays
-//! valid when its creator, the token of the setup, is revoked. It expires unless it is renewed.
+//! Unlike a root token, this token allows only what the policy lists, even if later versions add operations. It has no
+//! parent, so it stays valid when the setup's own root token, which creates it, is revoked. It expires unless it is
+//! renewed.
 
 use std::path::Path;
 
@@ -10,17 +11,17 @@ use crate::secret::Secret;
 use serde_json::json;
 
 use super::api::SetupApi;
-use super::files::{FileContent, is_written, write_new};
+use super::files::{FileContent, exists_and_is_not_empty, write_new};
 use super::plan::SetupPlan;
 use super::step_output::print_step;
 
 pub(super) const ADMIN_POLICY: &str = "admin";
-/// Lifetime of the token after each renewal.
+/// Lifetime of the administrator's token after each renewal.
 pub(super) const ADMIN_TOKEN_PERIOD: &str = "768h";
 
-/// Rights of an administrator. The first rule covers all mounts, including later ones. The others add `sudo` where a
-/// route requires it. Rights on audit devices are missing, because the audit log must record what administrators do
-/// too.
+/// Rules of the administrator's policy. The first rule covers all mounts, including later ones. The others add `sudo`
+/// for routes that require it. There are no rights on audit devices, so that administrators cannot turn off the audit
+/// log, which records their actions too.
 const ADMIN_POLICY_RULES: &str = r#"# Mounts, policies, login methods, and what is in them.
 path "+/*" { capabilities = ["create", "read", "update", "patch", "delete", "list"] }
 
@@ -47,8 +48,8 @@ path "auth/token/accessors"     { capabilities = ["list", "sudo"] }
 path "auth/token/revoke-orphan" { capabilities = ["update", "sudo"] }
 "#;
 
-/// Rules that deny dangerous operations on the mount of the root. They prevent mistakes, not abuse: an administrator
-/// may change policies.
+/// Policy rules that deny dangerous operations on the mount of the root CA. They prevent mistakes, not abuse, because
+/// an administrator may change policies.
 const ROOT_MOUNT_RULES: &str = r#"
 # The mount of the root: it signs intermediates, and its keys stay. These rules prevent mistakes only, because this
 # policy may be changed by those who have it. A root token may do what they deny.
@@ -80,7 +81,7 @@ pub(super) async fn ensure_admin(api: &SetupApi, plan: &SetupPlan) -> Result<()>
     )
     .await?;
     let file = &plan.admin_token_file;
-    if is_written(file) {
+    if exists_and_is_not_empty(file) {
         let (what, state) = match is_live_token(api, file).await? {
             true => ("kept", "the administrator's token"),
             false => ("left", "not a valid token of this store: move the file away and run the setup again"),
@@ -92,7 +93,7 @@ pub(super) async fn ensure_admin(api: &SetupApi, plan: &SetupPlan) -> Result<()>
     let auth = &response["auth"];
     let token = auth["client_token"].as_str().ok_or_else(|| Error::internal("the response has no token"))?;
     if let Err(error) = write_new(file, format!("{token}\n").as_bytes(), FileContent::Secret) {
-        // The token could not be written to its file, so it is revoked.
+        // The token is lost if it is not in its file, so revoke it.
         api.post("auth/token/revoke", json!({ "token": token })).await?;
         return Err(error);
     }
@@ -101,7 +102,7 @@ pub(super) async fn ensure_admin(api: &SetupApi, plan: &SetupPlan) -> Result<()>
     print_step("made", &format!("{} ({text})", file.display()))
 }
 
-/// `true` if the token in a file belongs to this store and is still valid.
+/// `true` if the file contains a valid token of this store.
 pub(super) async fn is_live_token(api: &SetupApi, file: &Path) -> Result<bool> {
     let text =
         std::fs::read(file).map(Secret::new).map_err(|e| Error::of_file("--admin-token-file", file, "read", e))?;
@@ -116,7 +117,7 @@ fn issuing_policy_name(plan: &SetupPlan) -> String {
     format!("issue-{}", plan.role)
 }
 
-/// Creates a policy if it is missing. Returns `true` if the policy existed before.
+/// Creates a policy if it does not exist. Returns `true` if it existed already.
 async fn ensure_policy(api: &SetupApi, name: &str, text: &str, what: &str) -> Result<bool> {
     let path = format!("sys/policies/acl/{name}");
     if api.get(&path).await?.is_some() {

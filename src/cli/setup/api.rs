@@ -1,7 +1,7 @@
 //! The temporary server of a setup, and its client.
 //!
-//! It listens on a free port of the loopback. The root token of the setup is known only to this process and revoked at
-//! its end. If the setup is interrupted, the next one revokes that token.
+//! The server listens on a free port of the loopback. Only this process knows the root token of the setup, and revokes
+//! it at the end. If the setup is interrupted, the next setup revokes that token.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,10 +27,10 @@ pub(super) struct SetupApi {
 }
 
 impl SetupApi {
-    /// Starts the server.
+    /// Opens the store, creates the root token of the setup and starts the temporary server.
     ///
     /// # Errors
-    /// Those of opening the store.
+    /// The errors of opening the store and of binding the listener.
     pub(super) async fn start(config: &Config, if_missing: IfMissing) -> Result<Self> {
         let mut options = server_options(config, None)?;
         options.storage.if_missing = if_missing;
@@ -49,7 +49,7 @@ impl SetupApi {
         let client = reqwest::Client::builder()
             .timeout(Duration::from_secs(300))
             .no_proxy()
-            // The client keeps no idle connections, because the server would wait for them when it stops.
+            // No idle connections are kept, because the server would wait for them when it stops.
             .pool_max_idle_per_host(0)
             .redirect(reqwest::redirect::Policy::none());
         let client = client.build().map_err(Error::internal)?;
@@ -60,7 +60,7 @@ impl SetupApi {
         self.running.shared()
     }
 
-    /// Reads a path; `None` if it does not exist.
+    /// Sends a GET request and returns the response body; `None` if the path does not exist.
     pub(super) async fn get(&self, path: &str) -> Result<Option<Value>> {
         let (status, body) = self.request(Method::GET, path, None).await?;
         match status {
@@ -70,7 +70,7 @@ impl SetupApi {
         }
     }
 
-    /// Lists the names below a path; empty if the path does not exist.
+    /// Sends a LIST request and returns the names below the path; empty if the path does not exist.
     pub(super) async fn list(&self, path: &str) -> Result<Vec<String>> {
         let list = Method::from_bytes(b"LIST").map_err(Error::internal)?;
         let (status, body) = self.request(list, path, None).await?;
@@ -86,10 +86,10 @@ impl SetupApi {
         Ok(self.get(&format!("sys/mounts/{path}")).await.is_ok_and(|found| found.is_some()))
     }
 
-    /// Posts to a path and returns the response.
+    /// Sends a POST request and returns the response body.
     ///
     /// # Errors
-    /// The server's error, with the path.
+    /// The server's error response, with the path; `Unavailable` when there is no response.
     pub(super) async fn post(&self, path: &str, body: Value) -> Result<Value> {
         match self.request(Method::POST, path, Some(body)).await? {
             (200 | 204, body) => Ok(body),
@@ -116,10 +116,10 @@ impl SetupApi {
         Ok((status, serde_json::from_slice(&text).unwrap_or_default()))
     }
 
-    /// Revokes the token and stops the server.
+    /// Revokes the root token of the setup and stops the temporary server.
     ///
     /// # Errors
-    /// Those of the store.
+    /// The errors of the store.
     pub(super) async fn stop(self) -> Result<()> {
         let revoked = self.running.shared().auth.revoke(&self.token).await;
         self.running.stop().await?;

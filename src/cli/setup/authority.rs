@@ -1,7 +1,9 @@
-//! The authorities: a root and an intermediate with a mount each, the URLs in their certificates, and the roles.
+//! The certificate authorities: a root and an intermediate, each in its own mount, the URLs in their certificates, and
+//! the roles.
 //!
-//! The root signs only intermediates, so clients that may issue certificates need no rights in its mount. The maximum
-//! lifetimes of the mounts equal those of their authorities, so that no requested lifetime is silently shortened.
+//! The root signs only intermediates, so clients that request certificates need no rights in its mount. The maximum
+//! lifetime of certificates in a mount equals the lifetime of its CA certificate, so that no requested lifetime is
+//! silently shortened.
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,11 +24,11 @@ use crate::cli::client::texts_in;
 
 const LISTENER_TTL: Duration = Duration::from_secs(720 * 3600);
 
-/// Checks, before anything is changed, that all missing parts can be created and that existing files do not belong to
-/// another store.
+/// Checks, before anything is changed, that the role exists or can be created, and that existing files of an earlier
+/// setup belong to this store.
 ///
 /// # Errors
-/// `Invalid`, with the flag that is missing; `Conflict`, with the file that belongs to another store.
+/// `Invalid`, with the flag that is missing; `Conflict`, with the file that does not belong to this store.
 pub(super) async fn check(api: &SetupApi, config: &Config, plan: &SetupPlan) -> Result<()> {
     let has_authority = api.shared().auth.mounts().iter().any(|mount| mount.kind == MountKind::Pki);
     for file in files::existing_setup_files(plan).into_iter().filter(|_| !has_authority) {
@@ -47,8 +49,8 @@ pub(super) async fn check(api: &SetupApi, config: &Config, plan: &SetupPlan) -> 
     if !plan.domains.is_empty() || others.is_empty() {
         return plan.domains().map(drop);
     }
-    // The mount has other roles, and no `--domain` asks for another one. A repeated setup that forgets `--role` must
-    // not create a second role.
+    // The mount has other roles, and no `--domain` requests a new one. A repeated setup without the `--role` of the
+    // first run must not create a second role.
     Err(Error::invalid(format!(
         "--role: {} has no role {}; it has {}: specify one of them (--role {}), or the domains of a new role \
          (--domain)",
@@ -59,11 +61,13 @@ pub(super) async fn check(api: &SetupApi, config: &Config, plan: &SetupPlan) -> 
     )))
 }
 
-/// Creates the missing parts of the authorities. Returns `true` if the intermediate can issue certificates now.
+/// Creates the root, the intermediate and their URLs, as far as they do not exist. Returns `true` if the intermediate
+/// can issue certificates now, and `false` if an outside authority must still sign its certificate.
 pub(super) async fn ensure_authority(api: &SetupApi, plan: &SetupPlan) -> Result<bool> {
     let begun = has_keys(api, &plan.mount).await? || has_issuer(api, &plan.mount).await?;
     let outside = plan.outside_csr_file.is_some() || plan.signed_file.is_some();
-    // If an earlier run has created a request for an outside authority, this run continues with it.
+    // An intermediate key without a root mount shows that an earlier run created a request for an outside authority.
+    // Continue with that.
     let outside = outside || (begun && !api.is_mounted(&plan.root_mount).await?);
     if !outside {
         ensure_root(api, plan).await?;
@@ -154,8 +158,8 @@ fn with_organization(plan: &SetupPlan, mut request: Value) -> Value {
     request
 }
 
-/// Returns a certification request for the intermediate, with its existing key if there is one. The request contains
-/// the extensions of a CA certificate, so that an outside authority can copy them.
+/// Creates a certification request for the intermediate, with the key in the mount or else a new one. The request
+/// contains the extensions of a CA certificate, so that an outside authority can copy them.
 async fn create_csr(api: &SetupApi, plan: &SetupPlan) -> Result<String> {
     let path = &plan.mount;
     let contents = json!({
@@ -191,8 +195,8 @@ async fn create_intermediate(api: &SetupApi, plan: &SetupPlan) -> Result<()> {
     import_signed(api, plan, &[&[own][..], &above].concat().join("\n")).await
 }
 
-/// Imports a signed intermediate and makes it the default issuer. If no certificate is for the mount's key, removes all
-/// imported certificates and fails.
+/// Imports the certificates in `pem` and makes the one for the mount's key the default issuer. If none of them is for
+/// that key, removes all of them again and fails.
 async fn import_signed(api: &SetupApi, plan: &SetupPlan, pem: &str) -> Result<()> {
     let path = &plan.mount;
     let imported = api.post(&format!("{path}/intermediate/set-signed"), json!({ "certificate": pem })).await?;
@@ -208,14 +212,14 @@ async fn import_signed(api: &SetupApi, plan: &SetupPlan, pem: &str) -> Result<()
     };
     api.post(&format!("{path}/config/issuers"), json!({ "default": issuer })).await?;
     api.post(&format!("{path}/issuer/{issuer}"), json!({ "issuer_name": "intermediate" })).await?;
-    // The name is read back, because an outside authority may have changed the requested name.
+    // The subject is read from the certificate, because an outside authority may have changed the requested name.
     let named = api.get(&format!("{path}/issuer/{issuer}")).await?.unwrap_or_default();
     let subject = PemCertificate::read(response_text(&named, "certificate")?)?.certificate.subject().display();
     print_step("made", &format!("{subject} (the issuer in {path})"))
 }
 
-/// Imports missing certificates above the issuer, up to a root. If they do not lead to a root, removes them again and
-/// fails.
+/// Imports the CA certificates above the issuer from `file`, if the issuer's chain does not end with a root yet. If the
+/// chain then still does not, removes them again and fails.
 async fn complete_chain(api: &SetupApi, plan: &SetupPlan, file: &Path) -> Result<()> {
     let path = &plan.mount;
     if chain_end(api, plan).await?.is_root() {
@@ -252,7 +256,7 @@ async fn chain_end(api: &SetupApi, plan: &SetupPlan) -> Result<PemCertificate> {
     PemCertificate::read(chain.next_back().ok_or_else(|| Error::internal("the issuer has no chain"))?)
 }
 
-/// Writes the certification request to a file; an existing file is kept.
+/// Creates the certification request for an outside authority and writes it to its file. An existing file is kept.
 async fn write_csr(api: &SetupApi, plan: &SetupPlan) -> Result<()> {
     let file = plan.csr_file();
     if file.exists() {
@@ -283,12 +287,12 @@ async fn ensure_urls(api: &SetupApi, plan: &SetupPlan, mount: &str) -> Result<()
     print_step("made", &format!("the URLs of {mount}, below {own}"))
 }
 
-/// Writes the root of the issuer's chain, which clients must trust, to its file. If the chain does not end with a root,
-/// no file is written.
+/// Writes the root certificate of the issuer's chain, which clients must trust, to `plan.root_file`. Writes nothing if
+/// the chain does not end with a root.
 async fn write_root(api: &SetupApi, plan: &SetupPlan) -> Result<()> {
     let file = plan.root_file.display();
     let top = chain_end(api, plan).await?;
-    if files::is_written(&plan.root_file) {
+    if files::exists_and_is_not_empty(&plan.root_file) {
         if top.is_root() && !contains_certificate(&plan.root_file, &top)? {
             let root = top.certificate.subject().display();
             let text = format!(
@@ -327,8 +331,8 @@ pub(super) async fn ensure_roles(api: &SetupApi, plan: &SetupPlan, listener: Opt
             "allowed_domains": plan.domains()?,
             "allow_bare_domains": true,
             "allow_subdomains": true,
-            // With `true` here or in the next line, clients of this role could get a certificate for a name or address
-            // of this server, such as `localhost`.
+            // If one of the next two settings were `true`, clients of this role could get a certificate for `localhost`
+            // or for any IP address, including those of this server.
             "allow_localhost": false,
             "allow_ip_sans": false,
             "key_type": "ec",
@@ -359,12 +363,12 @@ pub(super) async fn ensure_roles(api: &SetupApi, plan: &SetupPlan, listener: Opt
     print_step("made", &format!("the role {} for this server's listener", renewal.role))
 }
 
-/// Returns an example of a name that the role allows, or `NAME` if none can be derived from its domains.
+/// Returns an example of a DNS name that the role allows, or `NAME` if none can be derived from its domains.
 pub(super) async fn example_name(api: &SetupApi, plan: &SetupPlan) -> Result<String> {
     let role = api.get(&format!("{}/roles/{}", plan.mount, plan.role)).await?.unwrap_or_default();
     let role = &role["data"];
     let mut domains = texts_in(&role["allowed_domains"]);
-    // Domains with patterns or templates are skipped, because they are not names themselves.
+    // Domains with patterns or templates are skipped, because they are not DNS names.
     let domain = domains.find(|domain| !domain.contains(['*', '{']));
     let is_bare_allowed = role["allow_bare_domains"] == true;
     Ok(match domain {

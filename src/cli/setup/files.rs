@@ -1,4 +1,4 @@
-//! The files of an installation: its configuration and the files next to it. None is ever overwritten.
+//! The files that a setup writes: the configuration and the files next to it. No file with content is ever overwritten.
 
 use std::path::{Path, PathBuf};
 
@@ -42,7 +42,8 @@ pub(super) fn render_configuration(
     let in_folder = |name: &str| make_absolute(&file.with_file_name(name));
     let seal_key = installation.seal_key_file.as_deref().map_or_else(|| in_folder("seal.key"), make_absolute);
     let tls = installation.tls_dir.as_deref().map(make_absolute).or_else(|| folder.clone());
-    // The server must be able to write its certificate, but cannot write below `/etc`.
+    // With a configuration below `/etc`, the TLS files are in the default data folder, because the server replaces them
+    // itself and cannot write below `/etc`.
     let tls = tls.or_else(|| file.starts_with("/etc").then(|| default_data_dir(file)));
     let in_tls = |name: &str| tls.as_ref().map_or_else(|| in_folder(name), |folder| folder.join(name));
     let names = match installation.name.is_empty() {
@@ -122,7 +123,7 @@ pub(super) fn render_configuration(
     ))
 }
 
-/// Checks that the files which a new installation writes do not exist, and that its data folder is empty.
+/// Checks that the files that a new installation writes do not exist yet, and that its data folder is empty.
 ///
 /// # Errors
 /// `Conflict`, with the existing file.
@@ -155,7 +156,7 @@ pub(super) fn check_new(config: &Config, plan: &SetupPlan) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the listener's certificate and key both exist, or neither.
+/// Fails if only one of the listener's certificate and key files exists.
 ///
 /// # Errors
 /// `Conflict`, with the existing file and advice.
@@ -174,21 +175,22 @@ pub(super) fn check_tls_pair(files: &TlsFiles) -> Result<()> {
     Err(Error::new(Kind::Conflict, text))
 }
 
-/// Returns the existing files of an earlier setup that depend on the contents of its store: root certificate and
-/// administrator's token. Empty files do not count.
+/// Returns those of the root certificate file and the administrator's token file that exist and are not empty. An
+/// earlier setup has written them, and they belong to the contents of its store.
 pub(super) fn existing_setup_files(plan: &SetupPlan) -> Vec<&Path> {
     [&plan.root_file, &plan.admin_token_file]
         .into_iter()
         .map(PathBuf::as_path)
-        .filter(|file| is_written(file))
+        .filter(|file| exists_and_is_not_empty(file))
         .collect()
 }
 
-pub(super) fn is_written(file: &Path) -> bool {
+pub(super) fn exists_and_is_not_empty(file: &Path) -> bool {
     std::fs::metadata(file).is_ok_and(|found| found.len() > 0)
 }
 
-/// Returns the error for a file of an earlier setup whose store is missing or empty. `what` says what is missing.
+/// Returns the error for a file of an earlier setup that exists although the store is missing or empty. `what` is the
+/// missing object, for the message.
 pub(super) fn missing_store_error(file: &Path, what: &str, config: &Config) -> Error {
     let (location, mounted) = match &config.store {
         StoreLocation::Embedded(folder) => (folder.display().to_string(), "is its volume mounted?"),
@@ -202,8 +204,8 @@ pub(super) fn missing_store_error(file: &Path, what: &str, config: &Config) -> E
     Error::new(Kind::Conflict, text)
 }
 
-/// Checks the folders of files that the last steps write: each exists and is writable, or [`create_folders`] creates
-/// it.
+/// Checks the folders of the files that the last steps of the setup write: each folder is writable, or
+/// [`create_folders`] will create it.
 ///
 /// # Errors
 /// `Invalid`, with the flag and the folder.
@@ -237,7 +239,7 @@ pub(super) fn create_folders(config: &Config, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the folders of an installation, each with the mode with which it is created.
+/// Returns the folders that a setup creates if they are missing, each with its mode.
 fn config_folders<'a>(config: &'a Config, file: &'a Path) -> impl Iterator<Item = (&'a Path, u32)> {
     let seal_key = if let SealKeySource::File(key) = &config.seal_key { Some(folder_of(key)) } else { None };
     let data = if let StoreLocation::Embedded(folder) = &config.store { Some(folder.as_path()) } else { None };
@@ -245,7 +247,7 @@ fn config_folders<'a>(config: &'a Config, file: &'a Path) -> impl Iterator<Item 
     std::iter::once((folder_of(file), 0o755)).chain(seal_key.into_iter().chain(data).chain(tls).map(|one| (one, 0o700)))
 }
 
-/// Writes a new file, or replaces an empty one. The file appears under its name only when it is complete.
+/// Writes a new file atomically. An existing file is replaced only if it is empty.
 ///
 /// # Errors
 /// `Conflict` when the file has content; `Unavailable` when it cannot be written.
@@ -254,7 +256,7 @@ pub(super) fn write_new(file: &Path, bytes: &[u8], content: FileContent) -> Resu
         .map_err(|e| if e.kind() == Kind::Conflict { Error::file_exists(file.display()) } else { e })
 }
 
-/// Makes a path absolute, because the server may start in another working folder than the setup.
+/// Makes a path absolute, because the server may run in another working directory than the setup.
 pub(super) fn make_absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
@@ -264,7 +266,7 @@ fn quote_path(path: &Path) -> Result<String> {
     Ok(quote_toml(text))
 }
 
-/// Encodes a TOML string, which has the syntax of a JSON string.
+/// Encodes a text as a TOML string. A JSON string is also a valid TOML string.
 fn quote_toml(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -1,5 +1,5 @@
-//! The plan of a setup: the parts that it creates, with all defaults filled in. Invalid input is rejected here, before
-//! anything is created.
+//! The plan of a setup: the validated settings of the authorities, role and files to create, with all defaults filled
+//! in. Invalid input is rejected before anything is created.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,11 +26,12 @@ pub(super) struct SetupPlan {
     pub(super) root_ttl: Duration,
     pub(super) mount: String,
     pub(super) intermediate_ttl: Duration,
-    /// File for the certification request to an outside authority; `None` for a root on this server.
+    /// File for the certification request to an outside authority (`--csr`). `None` if the root is created on this
+    /// server.
     pub(super) outside_csr_file: Option<PathBuf>,
-    /// File with the certificates from the outside authority.
+    /// File with the certificates that the outside authority has issued (`--signed`).
     pub(super) signed_file: Option<PathBuf>,
-    /// Base URL of CRLs, OCSP and CA certificates, without a trailing slash.
+    /// Base URL at which CRLs, OCSP and CA certificates are served, without a trailing slash.
     pub(super) public_url: Option<String>,
     pub(super) role: String,
     pub(super) role_ttl: Duration,
@@ -110,7 +111,8 @@ impl SetupPlan {
         })
     }
 
-    /// Takes the public URL of the configuration, if it has one. `--public-url` must be absent or repeat it.
+    /// Sets the public URL of the plan to that of the configuration, if it has one. `--public-url` must then be absent
+    /// or equal.
     ///
     /// # Errors
     /// `Conflict` when `--public-url` differs from the configuration.
@@ -129,7 +131,7 @@ impl SetupPlan {
         }
     }
 
-    /// Returns the domains, which are necessary to create a role.
+    /// Returns the domains for the role to create, of which there must be at least one.
     ///
     /// # Errors
     /// `Invalid` when no domain is given.
@@ -145,10 +147,11 @@ impl SetupPlan {
         self.outside_csr_file.clone().unwrap_or_else(|| self.config.with_file_name("intermediate.csr"))
     }
 
-    /// Returns the name of an authority: the organization, or else the first domain, followed by `what`.
+    /// Returns the common name for a CA certificate: the organization, or else the first domain, followed by `what`,
+    /// such as `Issuing CA`.
     pub(super) fn name_of(&self, what: &str) -> String {
         let owner = if self.organization.is_empty() { self.domains.first() } else { Some(&self.organization) };
-        // Cut, because a common name has at most 64 characters (RFC 5280 A.1).
+        // Truncated, because a common name has at most 64 characters (RFC 5280 A.1).
         let owner: String = owner.map_or("Signet", String::as_str).chars().take(40).collect();
         format!("{owner} {what}")
     }
@@ -180,8 +183,8 @@ fn is_domain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(label)
 }
 
-/// Parses a URL and requires plain http. To fetch a CRL over https, a client would need another CRL for the server's
-/// certificate (RFC 5280 section 8).
+/// Parses `--public-url` and requires plain http. To fetch a CRL over https, a client would first need a CRL to verify
+/// the server's certificate (RFC 5280 section 8).
 fn parse_public_url(text: &str) -> Result<String> {
     let url = Url::parse(text).ok().filter(|url| url.scheme() == "http" && url.has_host());
     let bare = url.filter(|url| url.path() == "/" && url.query().is_none() && url.fragment().is_none());

@@ -1,4 +1,4 @@
-//! Questions on a terminal for input that no flag gives. An empty line selects the default.
+//! Prompts on the terminal for settings that are not given by flags. An empty line selects the default.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use super::arguments::SetupArguments;
 use super::files;
 use crate::cli::output;
 
-/// `true` if questions can be asked.
+/// `true` if the setup may prompt: without `--yes` and `--json`, and with a terminal for input and output.
 pub(super) fn can_prompt(yes: bool) -> bool {
     !yes && !output::is_json() && std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
 }
@@ -68,8 +68,8 @@ fn split_list(text: &str) -> Vec<String> {
     text.split([',', ' ']).map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned).collect()
 }
 
-/// Asks for one of the words; the default is the first. After any other input it asks again: a wrong guess could create
-/// an unintended root, which cannot be undone.
+/// Prompts for one of the words; the first is the default. Repeats the question after any other input, because a wrong
+/// guess could create an unintended root, which cannot be undone.
 fn prompt_choice<const N: usize>(question: &str, words: [&'static str; N]) -> Result<&'static str> {
     loop {
         let given = prompt(question, words[0])?;
@@ -80,7 +80,7 @@ fn prompt_choice<const N: usize>(question: &str, words: [&'static str; N]) -> Re
     }
 }
 
-/// Prints the rule for an input if the input does not satisfy it (`holds` is `false`).
+/// Prints the rule for an input if `holds` is `false`, which means that the input violates it.
 fn check_rule(holds: bool, rule: &str) -> Result<()> {
     if holds { Ok(()) } else { writeln!(crate::cli::output::stdout(), "  {rule}").map_err(Error::internal) }
 }

@@ -1,5 +1,5 @@
-//! Checks the options of a setup whose configuration file exists. The setup does not change that file, so options may
-//! only repeat its values, as when an interrupted setup is run again.
+//! Checks the options of a setup whose configuration file exists already. The setup does not change that file, so
+//! options may only repeat its values, for example when an interrupted setup is run again.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -14,10 +14,10 @@ use super::files::make_absolute;
 use super::plan::SetupPlan;
 use crate::cli::files::folder_of;
 
-/// Rejects options with other values than those of the configuration.
+/// Rejects options whose values differ from those in the configuration.
 ///
 /// # Errors
-/// `Conflict`, with a line for each such option.
+/// `Conflict`, with a line for each differing option.
 pub(super) fn check(installation: &InstallationArguments, plan: &SetupPlan, config: &Config) -> Result<()> {
     let data_dir = if let StoreLocation::Embedded(folder) = &config.store { Some(absolute_text(folder)) } else { None };
     let seal_key_file = if let SealKeySource::File(file) = &config.seal_key { Some(absolute_text(file)) } else { None };
@@ -26,7 +26,7 @@ pub(super) fn check(installation: &InstallationArguments, plan: &SetupPlan, conf
     let audit_files = audit_files(config);
     let audited = audit_files.iter().find(|file| Some(*file) == audit_file.as_ref()).or(audit_files.first()).cloned();
     let given_names = (!installation.name.is_empty()).then(|| join_names(installation.name.iter().cloned()));
-    // If the configuration has no public URL, `--public-url` may set one.
+    // If the configuration has no public URL, `--public-url` may be any URL.
     let public_url = config.http.public_url.as_ref().and(plan.public_url.clone());
     let compared = [
         ("--data-dir", "data_dir", installation.data_dir.as_deref().map(absolute_text), data_dir),
@@ -76,7 +76,7 @@ pub(super) fn check(installation: &InstallationArguments, plan: &SetupPlan, conf
     Err(Error::new(Kind::Conflict, problems.join("\n")))
 }
 
-/// Returns the absolute path without a trailing slash.
+/// Returns an absolute path as text, without a trailing slash, for comparison.
 fn absolute_text(path: &Path) -> String {
     let path: PathBuf = make_absolute(path).components().collect();
     path.display().to_string()
@@ -100,7 +100,7 @@ fn renewal_names(config: &Config) -> Option<String> {
     Some(join_names(renewal.hosts.iter().cloned().chain(addresses)))
 }
 
-/// Joins the names in a canonical order and spelling, for comparison.
+/// Joins host names and IP addresses in a canonical order and spelling, for comparison.
 fn join_names(names: impl Iterator<Item = String>) -> String {
     let canonical = |name: String| name.parse::<IpAddr>().map_or(name, |address| address.to_string());
     names.map(canonical).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")

@@ -1,20 +1,22 @@
-//! Limit on frames without payload, against floods such as CVE-2019-9512 and CVE-2019-9515.
+//! Rate limit on the HTTP/2 frames of a client, except for body data, against floods such as CVE-2019-9512 and
+//! CVE-2019-9515.
 //!
-//! Each frame costs processing time and often a response. A well-behaved client sends such frames in proportion
-//! to its requests and to the data that it receives: window updates, resets, a ping now and then. So each frame
-//! costs tokens, except for request body data. Requests, sent bytes and time earn tokens. A client without tokens
-//! gets `ENHANCE_YOUR_CALM`. Unlike in [`TokenBuckets`](crate::rationing::TokenBuckets), work earns tokens as well, and
-//! each connection owns its tokens without a lock.
+//! Each frame costs the server processing time and often a response frame. A well-behaved client sends such frames
+//! (window updates, resets, an occasional ping) in proportion to its requests and to the data that it receives. So the
+//! client pays tokens for each frame, and gains tokens for each request, for bytes that the server sends to it, and
+//! over time. A client without tokens gets `ENHANCE_YOUR_CALM`. Unlike in
+//! [`TokenBuckets`](crate::rationing::TokenBuckets), work earns tokens as well, and each connection owns its tokens
+//! without a lock.
 
 use std::cell::Cell;
 
-/// Tokens that a frame costs. A sent byte earns one token.
+/// Tokens that a client pays for a frame. For each byte that the server sends, the client gains one token.
 const FRAME_COST_TOKENS: u64 = 512;
-/// Tokens that a request earns: for its own frame and some related ones.
+/// Tokens that a client gains with a request, for the request's own frame and some related ones.
 pub(super) const TOKENS_PER_REQUEST: u64 = 10 * FRAME_COST_TOKENS;
-/// Tokens that a millisecond earns: two hundred frames a second.
+/// Tokens that a client gains per millisecond: enough for 200 frames a second.
 const TOKENS_PER_MILLISECOND: u64 = FRAME_COST_TOKENS / 5;
-/// Initial number of tokens, which is also the maximum.
+/// Initial and maximum number of tokens of a client.
 const MAX_TOKENS: u64 = 2000 * FRAME_COST_TOKENS;
 
 pub(super) struct FrameAllowance {
@@ -24,7 +26,7 @@ pub(super) struct FrameAllowance {
 }
 
 impl FrameAllowance {
-    /// Creates a full allowance at `now`, in milliseconds.
+    /// Creates an allowance of [`MAX_TOKENS`]. `now` is the current time in milliseconds.
     pub(super) fn new(now: u64) -> Self {
         Self { tokens_left: Cell::new(MAX_TOKENS), updated_at: Cell::new(now), spent: Cell::new(false) }
     }
@@ -42,7 +44,7 @@ impl FrameAllowance {
         }
     }
 
-    /// `true` if more frames arrived than the tokens allowed.
+    /// `true` once the client has sent a frame for which it had not enough tokens.
     pub(super) fn is_spent(&self) -> bool {
         self.spent.get()
     }

@@ -1,9 +1,9 @@
-//! Request bodies over HTTP/2, and their unread rest.
+//! HTTP/2 request bodies, and the handling of the part that the handler has not read.
 //!
-//! A response may be complete before the request body is; the stream is then reset without an error (RFC 9113,
-//! 8.1). Some clients lose the response if the reset arrives while they are sending. So a short rest is read
-//! and discarded, during the response and for [`DISCARD_TIMEOUT`] after it, and the stream ends normally. A rest
-//! longer than [`MAX_DISCARDED_BODY_BYTES`] is reset.
+//! The server may complete the response before the client has sent the whole request body, and then reset the stream
+//! without an error (RFC 9113, 8.1). Some clients lose the response if the reset arrives while they are sending. So the
+//! server reads and discards a short unread rest, during the response and for [`DISCARD_TIMEOUT`] after it, and the
+//! stream ends normally. If the rest is longer than [`MAX_DISCARDED_BODY_BYTES`], the stream is reset.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -22,29 +22,29 @@ use tokio::time::timeout;
 use super::bounds::{DISCARD_TIMEOUT, MAX_DISCARDED_BODY_BYTES};
 use super::transport::{BodyWaitGuard, Http2Activity};
 
-/// The cell into which a dropped body puts its stream.
+/// A cell that receives the stream of a request body when the body is dropped before its end.
 type UnreadStreamCell = Rc<Cell<Option<RecvStream>>>;
 
-/// A request body. The flow control window opens only as the handler reads.
+/// A request body. The client may send more (flow control) only as the handler reads.
 pub(super) struct Http2RequestBody {
     stream: Option<RecvStream>,
     activity: Rc<Http2Activity>,
-    /// Set while the reader waits for more.
+    /// Set while the handler waits for more of the body.
     receiving: Option<BodyWaitGuard>,
-    /// Receives the stream when the body is dropped. `None` if the body is known to exceed
+    /// The cell that receives the stream when the body is dropped. `None` if the declared length exceeds
     /// [`MAX_DISCARDED_BODY_BYTES`].
     unread_cell: Option<UnreadStreamCell>,
 }
 
-/// The unread rest of a body after its reader was dropped.
+/// The unread rest of a request body, which is discarded after the handler has dropped the body.
 pub(super) struct UnreadBodyRest {
     unread_cell: UnreadStreamCell,
     stream: Option<RecvStream>,
-    /// Bytes that may still be discarded.
+    /// Number of bytes that may still be discarded before the stream is reset.
     discardable: usize,
 }
 
-/// Splits a request stream into the body, if there is one, and the handle for its unread rest.
+/// Returns the body of a request, if it has one, and the handle for discarding the unread rest.
 pub(super) fn split_body(
     fields: &HeaderMap,
     stream: RecvStream,
@@ -76,7 +76,7 @@ impl Stream for Http2RequestBody {
             };
             *receiving = None;
             match read {
-                // The last DATA frame is often empty.
+                // An empty chunk is skipped: the last DATA frame is often empty.
                 Some(Ok(chunk)) if chunk.is_empty() => {}
                 Some(Ok(chunk)) => return Poll::Ready(Some(Ok(chunk))),
                 end => {
@@ -97,10 +97,10 @@ impl Drop for Http2RequestBody {
 }
 
 impl UnreadBodyRest {
-    /// Discards the bytes that have arrived. Ready at the end of the body, or after more than
-    /// [`MAX_DISCARDED_BODY_BYTES`], when the stream is reset.
+    /// Discards the bytes that have arrived, if the handler has dropped the body. Ready at the end of the body, or when
+    /// more than [`MAX_DISCARDED_BODY_BYTES`] arrived and the stream was reset.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while let Some(stream) = self.open_stream() {
+        while let Some(stream) = self.unread_stream() {
             match ready!(poll_chunk(stream, cx)) {
                 Some(Ok(chunk)) if chunk.len() <= self.discardable => self.discardable -= chunk.len(),
                 _ => self.stream = None,
@@ -109,15 +109,15 @@ impl UnreadBodyRest {
         Poll::Ready(())
     }
 
-    /// Discards the rest of the body, for at most [`DISCARD_TIMEOUT`].
+    /// Discards the unread rest of the body, for at most [`DISCARD_TIMEOUT`].
     pub(super) async fn discard_rest(mut self) {
-        if self.open_stream().is_some() {
+        if self.unread_stream().is_some() {
             let _ = timeout(DISCARD_TIMEOUT, poll_fn(|cx| self.poll(cx))).await;
         }
     }
 
-    /// Returns the stream, if the reader was dropped.
-    fn open_stream(&mut self) -> Option<&mut RecvStream> {
+    /// Returns the stream of the unread rest; `None` if the handler still has the body, or nothing is left.
+    fn unread_stream(&mut self) -> Option<&mut RecvStream> {
         if let Some(stream) = self.unread_cell.take() {
             self.stream = Some(stream);
         }
@@ -125,7 +125,7 @@ impl UnreadBodyRest {
     }
 }
 
-/// Reads the next piece of a body and opens the flow control window by its length.
+/// Reads the next chunk of a request body, and enlarges the flow control window by its length.
 fn poll_chunk(stream: &mut RecvStream, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
     let read = ready!(stream.poll_data(cx));
     Poll::Ready(read.map(|read| {

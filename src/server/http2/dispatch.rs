@@ -1,6 +1,6 @@
 //! The task of an HTTP/2 connection: reads requests, runs them concurrently and closes the connection.
 //!
-//! Everything the connection does happens in this task, so that its end also ends its requests.
+//! All requests of the connection run in this task, so that they end with the connection.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -26,19 +26,19 @@ use crate::server::connections;
 /// Maximum number of requests that begin or complete before the task yields.
 const MAX_EVENTS_PER_SLICE: usize = 16;
 
-/// The task of a connection. `begin` creates the future of a request.
+/// The future that serves an HTTP/2 connection. `begin` creates the future that handles a request.
 pub(super) struct Dispatch<F, R> {
     http2: Http2<ObservedTransport, Bytes>,
     begin: F,
     requests: FuturesUnordered<R>,
     request_permits: Arc<Semaphore>,
     activity: Rc<Http2Activity>,
-    /// Requests that the client reset, minus completed ones.
+    /// Number of requests that the client has reset, minus the number of completed requests, but at least 0.
     resets: usize,
-    /// Time of the last progress; `None` before the first request.
+    /// Time of the last progress of a request or response, in milliseconds; `None` before the first request.
     last_progress: Option<u64>,
     shutdown_begun: bool,
-    /// Deadline for sending the final GOAWAY frame.
+    /// Timer for sending the final GOAWAY frame; set once the connection ends.
     goaway_deadline: Option<Pin<Box<Sleep>>>,
 }
 
@@ -67,7 +67,7 @@ where
         }
     }
 
-    /// Makes progress, within the limits of a time slice.
+    /// Accepts and runs requests, up to the limits of a time slice. Ready when the connection has ended.
     fn make_progress(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut header_bytes_read = 0;
         for _ in 0..MAX_EVENTS_PER_SLICE {
@@ -90,12 +90,12 @@ where
                 Poll::Pending => false,
             };
             if self.activity.allowance.is_spent() {
-                self.end_flood();
+                self.close_after_flood();
                 continue;
             }
             let ended = match self.requests.poll_next_unpin(cx) {
                 Poll::Ready(Some(end)) => {
-                    self.count_end(end);
+                    self.count_ended_request(end);
                     true
                 }
                 _ => false,
@@ -111,7 +111,7 @@ where
         Poll::Pending
     }
 
-    /// Begins a request, unless the connection is closing or no permit is free.
+    /// Begins to handle a request. Rejects it if the connection is closing or no permit is free.
     fn accept(&mut self, request: http_types::Request<RecvStream>, mut respond: SendResponse<Bytes>) {
         let is_first = self.requests.is_empty();
         let permit = if is_first { None } else { Arc::clone(&self.request_permits).try_acquire_owned().ok() };
@@ -120,7 +120,7 @@ where
             connections::count_refused("requests");
         }
         if !has_capacity || self.activity.connection.close_requested_at().is_some() {
-            // The reset says that the request was not processed and may be sent again elsewhere (RFC 9113, 8.7).
+            // `REFUSED_STREAM` tells the client that the request was not processed and may be retried (RFC 9113, 8.7).
             return respond.send_reset(Reason::REFUSED_STREAM);
         }
         self.last_progress.get_or_insert(0);
@@ -130,26 +130,26 @@ where
         self.requests.push((self.begin)(IncomingRequest { request, respond, handled, permit }));
     }
 
-    /// Counts a completed request. Resets are limited, because each leaves work behind without a
-    /// response (CVE-2023-44487).
-    fn count_end(&mut self, end: ExchangeEnd) {
+    /// Counts a completed or reset request. Ends the connection after too many resets, because each of them causes work
+    /// for the server without a response (CVE-2023-44487).
+    fn count_ended_request(&mut self, end: ExchangeEnd) {
         match end {
             ExchangeEnd::Answered => self.resets = self.resets.saturating_sub(1),
             ExchangeEnd::Reset => self.resets += 1,
         }
         if self.resets > MAX_EXCESS_RESETS {
-            self.end_flood();
+            self.close_after_flood();
         }
     }
 
-    fn end_flood(&mut self) {
+    fn close_after_flood(&mut self) {
         if self.goaway_deadline.is_none() {
             connections::count_closed("flood", 1);
             self.send_goaway(Reason::ENHANCE_YOUR_CALM);
         }
     }
 
-    /// Closes the connection if it was asked to; returns `true` if there was something to do.
+    /// Begins or completes the shutdown if the connection was asked to close. Returns `true` if this made progress.
     fn close_if_requested(&mut self) -> bool {
         if self.activity.connection.close_requested_at().is_none() {
             return false;
@@ -179,7 +179,7 @@ where
             return Poll::Ready(());
         }
         let Self { goaway_deadline: Some(late), activity, .. } = self else { return Poll::Pending };
-        // A closing connection gets more time while its client still receives.
+        // If the connection was asked to close, the time limit restarts while the client still receives data.
         if activity.take_progress()
             && activity.connection.close_requested_at().is_some()
             && !activity.connection.is_close_overdue()
@@ -197,7 +197,7 @@ where
         }
         let (phase, since) = match (activity.phase(), activity.partial_frame_since()) {
             (Some(phase), _) => (phase, *idle),
-            // After its last response, the client has the full time limit to complete a frame, too.
+            // The client has the full time limit to complete a frame, counted from its last response.
             (None, Some(since)) => (ConnectionPhase::Opening, since.max(*idle)),
             (None, None) => (ConnectionPhase::Idle, *idle),
         };
@@ -205,7 +205,7 @@ where
     }
 }
 
-/// Size of the decompressed header fields, in bytes.
+/// Returns the size of a request's decompressed header fields, in bytes.
 fn header_bytes<B>(request: &http_types::Request<B>) -> usize {
     request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
 }

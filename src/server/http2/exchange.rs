@@ -1,5 +1,5 @@
-//! One HTTP/2 request: from the call of the app to the end of the response and of a short unread body, or until the
-//! client resets the stream.
+//! The handling of one HTTP/2 request, from the call of the app until the response is sent and the unread rest of the
+//! request body is discarded, or until the client resets the stream.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ use super::response::{self, DateHeader};
 use super::transport::{HandlerGuard, Http2Activity};
 use crate::server::expect::flag_reads;
 
-/// A request as it arrived, its guard for the phase of the connection, and its permit.
+/// A request that was accepted, with the guard that marks its connection as busy, and its permit if it needs one.
 pub(super) struct IncomingRequest {
     pub(super) request: http_types::Request<RecvStream>,
     pub(super) respond: SendResponse<Bytes>,
@@ -39,7 +39,7 @@ pub(super) enum ExchangeEnd {
     Reset,
 }
 
-/// Calls the app and sends its response. Drops the call when the client resets the stream.
+/// Calls the app with a request and sends its response. Drops the call of the app when the client resets the stream.
 pub(super) async fn handle_request<S, B>(
     app: Rc<S>,
     incoming: IncomingRequest,
@@ -72,17 +72,18 @@ where
         wanted
     });
     let answered = {
-        // A panic must end only its own request.
+        // A panic of the app must end only this request and not the whole connection.
         let mut call = pin!(AssertUnwindSafe(async { app.call(request).await }).catch_unwind());
         poll_fn(|cx| {
             if respond.poll_reset(cx).is_ready() {
                 return Poll::Ready(None);
             }
             let polled = call.as_mut().poll(cx);
-            // An unread body must not occupy the connection window that other bodies need.
+            // Discards the rest of a body that the handler has dropped, because it uses the connection's flow control
+            // window, which other request bodies need.
             let _ = rest.poll(cx);
             if polled.is_pending() && wanted.as_ref().is_some_and(|wanted| wanted.take()) {
-                // A failure does not matter: a client that gets no 100 sends its body anyway, a little later.
+                // The result is ignored: a client that gets no `100 Continue` sends its body anyway, after a while.
                 let _ = respond.send_informational(continue_response());
             }
             polled.map(Some)
@@ -108,12 +109,12 @@ where
     }
 }
 
-/// Sends the response while the rest of the body is discarded.
+/// Sends the response, and discards the unread rest of the request body at the same time.
 async fn finish_response(sent: impl Future<Output = Result<(), h2::Error>>, rest: UnreadBodyRest) -> ExchangeEnd {
     try_join(sent, rest.discard_rest().map(Ok)).await.map_or(ExchangeEnd::Reset, |_| ExchangeEnd::Answered)
 }
 
-/// `true` if the client waits for a 100 before it sends the body (RFC 9110, 10.1.1).
+/// `true` if the client waits for `100 Continue` before it sends the body (RFC 9110, 10.1.1).
 fn expects_continue(request: &Request) -> bool {
     let expectation = request.head().headers.get(EXPECT);
     expectation.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))

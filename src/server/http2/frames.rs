@@ -1,7 +1,7 @@
-//! A counter of the frames that a client sends (RFC 9113, 4.1).
+//! A scanner that counts the HTTP/2 frames that a client sends (RFC 9113, 4.1).
 //!
-//! It tracks frame boundaries only. A client that begins a frame and never completes it looks
-//! idle to the HTTP/2 library.
+//! It tracks frame boundaries only. It detects clients that begin a frame and never complete it, which the HTTP/2
+//! library does not report.
 
 /// Length of the connection preface, in bytes (RFC 9113, 3.4).
 const PREFACE_BYTES: usize = 24;
@@ -13,23 +13,23 @@ const END_HEADERS_FLAG: u8 = 4;
 
 #[derive(Default)]
 pub(super) struct FrameCounts {
-    /// `true` if a frame, a field block or the preface ended.
+    /// `true` if the scanned bytes contain the end of a frame, of a field block or of the connection preface.
     pub(super) any_ended: bool,
-    /// Number of frames whose header is complete.
+    /// Number of frame headers that the scanned bytes complete.
     pub(super) frames: usize,
-    /// Number of those frames that cost tokens of the allowance: neither body data nor CONTINUATION, which have other
-    /// limits.
+    /// Number of these frames that cost tokens of the frame allowance: all except DATA and CONTINUATION, which have
+    /// other limits.
     pub(super) charged: usize,
 }
 
-/// The position in a client's frames.
+/// Tracks the position of a connection's input in the sequence of frames.
 pub(super) struct FrameScanner {
-    /// Remaining bytes of the preface, or of a frame's payload.
+    /// Number of bytes left of the connection preface, or of the current frame's payload.
     left: usize,
     head: [u8; FRAME_HEADER_BYTES],
-    /// Received bytes of the frame header.
+    /// Number of received bytes of the current frame header.
     filled: usize,
-    /// `true` if a field block continues in the next frame: the frames of a block count as one.
+    /// `true` if a field block continues in the next frame. The frames of a field block count as one frame.
     field_block_continues: bool,
 }
 
@@ -38,7 +38,7 @@ impl FrameScanner {
         Self { left: PREFACE_BYTES, head: [0; FRAME_HEADER_BYTES], filled: 0, field_block_continues: false }
     }
 
-    /// `true` if the input ends within a frame, a field block or the preface.
+    /// `true` if the input so far ends within a frame, a field block or the preface.
     pub(super) fn is_partial(&self) -> bool {
         self.left > 0 || self.filled > 0 || self.field_block_continues
     }

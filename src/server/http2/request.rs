@@ -1,4 +1,4 @@
-//! Converts an HTTP/2 request to the form that it would have over HTTP/1.1.
+//! Converts an HTTP/2 request to an actix request, with the same contents as over HTTP/1.1.
 
 use std::net::SocketAddr;
 
@@ -15,10 +15,10 @@ const MAX_HEADER_FIELDS: usize = 96;
 const MALFORMED_METHOD: Http2Rejection = Http2Rejection::Malformed(":method: invalid");
 const MALFORMED_PATH: Http2Rejection = Http2Rejection::Malformed(":path: invalid");
 
-/// Converts the request of a stream.
+/// Converts the request of an HTTP/2 stream to an actix request.
 ///
 /// # Errors
-/// When the request is malformed or has too many fields.
+/// When the request is malformed or has more than [`MAX_HEADER_FIELDS`] header fields.
 pub(super) fn convert_request(
     parts: Parts,
     body: Option<Http2RequestBody>,
@@ -43,7 +43,7 @@ pub(super) fn convert_request(
     copy_headers(&parts, &mut head.headers).ok_or(Http2Rejection::Malformed("invalid header field"))?;
     if let Some(authority) = parts.uri.authority() {
         let authority = authority.as_str();
-        // A request that names its authority twice must name the same one.
+        // If a request has both `:authority` and `host`, they must be equal.
         if head.headers.get_all(HOST).any(|host| !host.as_bytes().eq_ignore_ascii_case(authority.as_bytes())) {
             return Err(Http2Rejection::Malformed("host: differs from :authority"));
         }
@@ -60,15 +60,16 @@ fn copy_headers(parts: &Parts, headers: &mut HeaderMap) -> Option<()> {
     Some(())
 }
 
-/// The reason for which a request does not reach the app.
+/// The reason why the server rejects an HTTP/2 request without calling the app.
 pub(super) enum Http2Rejection {
     TooLarge,
-    /// The problem, as text for the client.
+    /// The request is malformed. The text for the client describes the problem.
     Malformed(&'static str),
 }
 
 impl Http2Rejection {
-    /// Renders the response, and counts it because the app does not.
+    /// Renders the response to a rejected request. Counts the request in the metrics, because the app, which counts all
+    /// others, does not see it.
     pub(super) fn into_response(self) -> Response<BoxBody> {
         let (status_label, status, text) = match self {
             Self::TooLarge => {

@@ -21,7 +21,7 @@ use super::bounds::{MAX_BUFFERED_RESPONSE_BYTES, RESPONSE_WRITE_TIMEOUT};
 use super::transport::{HandlerGuard, Http2Activity};
 use crate::clock::Clock;
 
-/// The `Date` field of responses; formatted once a second.
+/// The `Date` header field of responses. The formatted value is cached for a second.
 #[derive(Default)]
 pub(super) struct DateHeader(RefCell<Option<(u64, HeaderValue)>>);
 
@@ -37,7 +37,7 @@ impl DateHeader {
     }
 }
 
-/// Sends a response. `only_head` is `true` for HEAD requests.
+/// Sends a response on an HTTP/2 stream. `only_head` is `true` for the response to a HEAD request, which has no body.
 ///
 /// # Errors
 /// When the client has reset the stream.
@@ -62,7 +62,7 @@ pub(super) async fn send_response<B: MessageBody>(
     let mut body = pin!(body);
     let mut write_budget = WriteBudget(RESPONSE_WRITE_TIMEOUT);
     while left != Some(0) {
-        // While the app produces no data, the connection counts as busy, not as waiting for its client.
+        // While the response body has no data ready, the connection counts as busy and not as waiting for its client.
         let mut handled = None;
         let next = poll_fn(|cx| {
             if let Some(error) = check_reset(&mut stream, cx) {
@@ -79,7 +79,7 @@ pub(super) async fn send_response<B: MessageBody>(
         let mut chunk = match next {
             Some(Ok(chunk)) => chunk,
             Some(Err(_)) => {
-                // The body failed. The reset prevents the client from taking the sent part for the whole.
+                // The response body failed. The reset tells the client that the body is incomplete.
                 stream.send_reset(Reason::INTERNAL_ERROR);
                 return Ok(());
             }
@@ -92,7 +92,7 @@ pub(super) async fn send_response<B: MessageBody>(
         while !chunk.is_empty() {
             let started_at = Instant::now();
             let Ok(capacity) = timeout(write_budget.0, wait_for_capacity(&mut stream, chunk.len())).await else {
-                // The client accepts the response too slowly, and it must not stay in memory forever.
+                // The client accepts the response too slowly. The reset frees the memory of the response.
                 stream.send_reset(Reason::CANCEL);
                 return Ok(());
             };
@@ -105,23 +105,24 @@ pub(super) async fn send_response<B: MessageBody>(
     match left {
         Some(0) => {}
         None => stream.send_data(Bytes::new(), true)?,
-        // The body is shorter than declared. The reset prevents the client from taking it for the whole.
+        // The body is shorter than the declared length. The reset tells the client that it is incomplete.
         Some(_) => stream.send_reset(Reason::INTERNAL_ERROR),
     }
     Ok(())
 }
 
-/// Remaining time that a response may wait for its client.
+/// Remaining time that the writing of a response may wait for the client.
 struct WriteBudget(Duration);
 
 impl WriteBudget {
-    /// Charges the time that the client took to open its window, and grants a millisecond per byte.
+    /// Subtracts the time `waited` until the client opened its flow control window, and adds a millisecond for each
+    /// byte sent.
     fn record_write(&mut self, bytes: usize, waited: Duration) {
         self.0 = self.0.saturating_sub(waited) + Duration::from_millis(bytes as u64);
     }
 }
 
-/// Waits until a part of `wanted` bytes may be sent, and returns how many.
+/// Waits until the flow control window allows sending some of `wanted` bytes. Returns how many.
 async fn wait_for_capacity(stream: &mut SendStream<Bytes>, wanted: usize) -> Result<usize, h2::Error> {
     stream.reserve_capacity(wanted.min(MAX_BUFFERED_RESPONSE_BYTES));
     poll_fn(|cx| {
@@ -145,7 +146,7 @@ fn check_reset(stream: &mut SendStream<Bytes>, cx: &mut Context<'_>) -> Option<h
     }
 }
 
-/// Returns the size of the body for this status, which may not allow a body (RFC 9110, 6.4.1).
+/// Returns the size of a response body: none if the status does not allow a body (RFC 9110, 6.4.1), otherwise `size`.
 fn body_size(status: StatusCode, size: BodySize) -> BodySize {
     match status {
         StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => BodySize::None,
@@ -156,7 +157,7 @@ fn body_size(status: StatusCode, size: BodySize) -> BodySize {
 
 fn response_head(head: &ResponseHead, size: BodySize, date: &DateHeader) -> http_types::Response<()> {
     let mut response = http_types::Response::new(());
-    // Both crates accept the same status codes.
+    // The conversion cannot fail, because both crates accept the same status codes.
     *response.status_mut() = http_types::StatusCode::from_u16(head.status.as_u16()).unwrap_or_default();
     let fields = response.headers_mut();
     fields.reserve(head.headers.len() + 2);
@@ -172,9 +173,10 @@ fn response_head(head: &ResponseHead, size: BodySize, date: &DateHeader) -> http
     response
 }
 
-/// Copies the fields of a response, without connection-specific ones (RFC 9113, 8.2.2).
+/// Copies the header fields of a response, except connection-specific ones (RFC 9113, 8.2.2).
 fn append_headers(fields: &mut HeaderMap, head: &ResponseHead, size: BodySize) {
-    // Only a 304 response declares a length without having a body.
+    // Keep a `Content-Length` from the app only if the body does not determine it: for a 304 response, and for a
+    // streamed body of declared length.
     let keeps_length = head.status == StatusCode::NOT_MODIFIED || size == BodySize::Stream && !head.chunked();
     for (name, value) in head.headers.iter() {
         match *name {

@@ -1,8 +1,8 @@
-//! The byte stream of an HTTP/2 connection, which observes its traffic.
+//! The byte stream of an HTTP/2 connection. It counts frames and tracks progress.
 //!
-//! Bytes that arrive at a closed socket make the kernel discard the output that it has not sent yet. So when the server
-//! stops shortly after a response, the connection waits until the client has closed its side, and discards what the
-//! client still sends. A connection whose slot is needed does not wait.
+//! If bytes arrive at a closed socket, the kernel discards output that it has not sent yet. So when the server closes a
+//! connection shortly after a response, it waits until the client has closed its side, and discards what the client
+//! still sends. It does not wait if another connection needs the slot.
 
 use std::cell::Cell;
 use std::io;
@@ -20,22 +20,23 @@ use crate::server::connection::{Connection, ConnectionPhase};
 use crate::server::connections::ConnectionSlot;
 use crate::server::stream::Transport;
 
-/// Bytes that each frame adds to its length in the accounting of a time slice, because short frames cost time, too.
+/// Number of bytes by which each frame reduces the time slice in addition to its length, because short frames cost time
+/// too.
 const FRAME_OVERHEAD_BYTES: usize = 256;
 
-/// The activity on a connection. Times are those of [`Connection`].
+/// The activity on an HTTP/2 connection, from which its phase is computed. Times are those of [`Connection`].
 pub(super) struct Http2Activity {
     pub(super) connection: Arc<Connection>,
     /// Number of requests in their handlers.
     requests_in_handlers: Cell<usize>,
-    /// Number of those that wait for more of their bodies.
+    /// Number of these requests whose handlers wait for more of the request body.
     receiving: Cell<usize>,
     /// `true` if a response progressed or a request ended since the last check.
     progressed: Cell<bool>,
-    /// Time since which a frame of the client is incomplete.
+    /// Time at which the client began the frame that is still incomplete; `None` if there is none.
     partial: Cell<Option<u64>>,
     pub(super) time_slice: TimeSlice,
-    /// Frames that the client may still send.
+    /// The client's remaining tokens for frames.
     pub(super) allowance: FrameAllowance,
 }
 
@@ -50,7 +51,7 @@ impl Http2Activity {
         Rc::new(Self { connection, requests_in_handlers, receiving, progressed, partial, time_slice, allowance })
     }
 
-    /// The phase that the current requests imply; `None` if there are none.
+    /// Returns the phase of the connection that follows from its requests; `None` if no request is in its handler.
     pub(super) fn phase(&self) -> Option<ConnectionPhase> {
         match (self.requests_in_handlers.get(), self.receiving.get()) {
             (0, _) => None,
@@ -59,7 +60,8 @@ impl Http2Activity {
         }
     }
 
-    /// `true` if a handler prevents the connection from closing. Request bodies that were given up do not count.
+    /// `true` if a handler prevents the connection from closing. A handler that waits for a request body does not
+    /// prevent it once the connection has given up on the body.
     pub(super) fn is_busy(&self) -> bool {
         match self.phase() {
             Some(ConnectionPhase::Receiving) => !self.connection.is_given_up(),
@@ -79,13 +81,13 @@ impl Http2Activity {
         self.progressed.set(true);
     }
 
-    /// `true` if there was progress since the last call.
+    /// `true` if a response progressed or a request ended since the last call.
     pub(super) fn take_progress(&self) -> bool {
         self.progressed.take()
     }
 }
 
-/// A guard for a request in its handler.
+/// A guard for a request in its handler, which counts the request while it exists.
 pub(super) struct HandlerGuard(Rc<Http2Activity>);
 
 impl HandlerGuard {
@@ -102,7 +104,7 @@ impl Drop for HandlerGuard {
     }
 }
 
-/// A guard for a handler that waits for more of a body.
+/// A guard for a handler that waits for more of a request body, which counts the handler while it exists.
 pub(super) struct BodyWaitGuard(Rc<Http2Activity>);
 
 impl BodyWaitGuard {
@@ -119,13 +121,13 @@ impl Drop for BodyWaitGuard {
     }
 }
 
-/// The byte stream of a connection. The socket closes before the slot is freed.
+/// The byte stream of an HTTP/2 connection. Dropping it closes the socket before it frees the slot.
 pub(super) struct ObservedTransport {
     transport: Transport,
     frames: FrameScanner,
-    /// `true` if a write waits for the client.
+    /// `true` if the last write is blocked because the client does not read.
     blocked: bool,
-    /// `true` if the sending side was shut down.
+    /// `true` if the sending side of the socket was shut down.
     write_shut_down: bool,
     activity: Rc<Http2Activity>,
     slot: ConnectionSlot,
@@ -151,8 +153,8 @@ impl ObservedTransport {
         }
     }
 
-    /// Discards input until the client has closed its side.
-    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Discards input until the client has closed its sending side.
+    fn poll_client_close(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut scrap = [0; 1024];
         loop {
             let mut buffer = ReadBuf::new(&mut scrap);
@@ -164,7 +166,7 @@ impl ObservedTransport {
         }
     }
 
-    /// Notes how many bytes were written.
+    /// Adds tokens to the frame allowance for written bytes, and calls `note_blocking`.
     fn note_write(&mut self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(bytes)) = polled {
             self.activity.allowance.add_tokens(bytes as u64);
@@ -172,7 +174,7 @@ impl ObservedTransport {
         self.note_blocking(polled)
     }
 
-    /// Notes if a write waits for the client, or continues after a wait.
+    /// Records that a write is blocked. When it continues, records progress.
     fn note_blocking<T>(&mut self, polled: Poll<T>) -> Poll<T> {
         if polled.is_pending() {
             self.blocked = true;
@@ -237,6 +239,6 @@ impl AsyncWrite for ObservedTransport {
         if this.slot.may_close_first() {
             return Poll::Ready(Ok(()));
         }
-        this.poll_end(cx)
+        this.poll_client_close(cx)
     }
 }

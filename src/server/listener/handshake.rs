@@ -1,8 +1,8 @@
-//! TLS handshakes: fair by client network, and off the HTTP workers.
+//! TLS handshakes, scheduled fairly among client networks and outside the HTTP workers.
 //!
-//! A handshake costs the server a signature and a key agreement, 0.2 to 10 ms of CPU by the type of its key. A client
-//! can start many concurrently, so they run in the [CPU queue](crate::rationing::cpu), as jobs of the client's
-//! network. The worker only waits for the client's messages.
+//! A handshake costs the server a signature and a key agreement: 0.2 to 10 ms of CPU time, depending on the type of its
+//! key. A client can start many handshakes concurrently, so they run in the [CPU queue](crate::rationing::cpu), as
+//! jobs of the client's network. The HTTP worker only waits for the client's messages.
 
 use std::io;
 use std::pin::Pin;
@@ -32,7 +32,8 @@ impl Handshakes {
         Self(Arc::new(config))
     }
 
-    /// Performs a handshake and selects the HTTP version. Fails on a timeout, or when the connection must close.
+    /// Performs the TLS handshake of a connection, which negotiates the HTTP version. Fails after [`HEAD_TIMEOUT`], or
+    /// when the connection is asked to close.
     pub(super) async fn negotiate(
         &self,
         stream: TcpStream,
@@ -59,8 +60,8 @@ impl Handshakes {
     async fn handshake(&self, stream: TcpStream, network: CallerNetwork) -> io::Result<TlsStream<TcpStream>> {
         let hello = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
         let config = Arc::clone(&self.0);
-        // The signature may come after the first or the second message of the client: the second, if the server accepts
-        // none of its key shares (RFC 8446, 4.1.4). So each message is handled in the queue.
+        // The server signs after the first message of the client, or after the second if it accepts none of the
+        // client's key shares (RFC 8446, 4.1.4). So every message is processed in the CPU queue.
         let (mut polled, mut handshake) = run_queued(network, move || step(hello.into_stream(config))).await?;
         loop {
             if let Poll::Ready(agreed) = polled {
@@ -73,16 +74,16 @@ impl Handshakes {
     }
 }
 
-/// The result of a step, and the handshake to continue.
+/// The result of processing the received messages, and the handshake, to be continued if the result is pending.
 type HandshakeStep = (Poll<io::Result<TlsStream<TcpStream>>>, Accept<TcpStream>);
 
-/// Continues a handshake with the client's messages that have arrived.
+/// Processes the messages that the client has sent so far.
 fn step(mut handshake: Accept<TcpStream>) -> HandshakeStep {
     let polled = Pin::new(&mut handshake).poll(&mut Context::from_waker(Waker::noop()));
     (polled, handshake)
 }
 
-/// Runs a step in the CPU queue, as a job of the client's network.
+/// Runs a step of a handshake in the CPU queue, as a job of the client's network.
 async fn run_queued(
     network: CallerNetwork,
     step: impl FnOnce() -> HandshakeStep + Send + 'static,
@@ -105,7 +106,7 @@ mod tests {
     use super::*;
     use crate::x509::testing::root;
 
-    /// Presents the same certificate to every client, and records the threads that ask for it.
+    /// A resolver that returns the same certificate for every handshake, and records the threads that call it.
     #[derive(Debug)]
     struct Recording {
         certificate: Arc<CertifiedKey>,
@@ -134,8 +135,8 @@ mod tests {
         let recording = Arc::new(Recording { certificate: Arc::new(certificate), threads: Mutex::default() });
         let server = ServerConfig::builder_with_provider(provider(&[SECP256R1])).with_safe_default_protocol_versions();
         let server = server.unwrap().with_no_client_auth().with_cert_resolver(recording.clone());
-        // The client's key share is of a group that the server does not accept, so that the server requests another
-        // one.
+        // The client sends a key share of a group that the server does not accept, so the server requests another key
+        // share.
         let client = ClientConfig::builder_with_provider(provider(&[X25519, SECP256R1]));
         let client = client.with_safe_default_protocol_versions().unwrap();
         let mut trusted = RootCertStore::empty();
@@ -148,7 +149,8 @@ mod tests {
             TlsConnector::from(client).connect("a.test".try_into().unwrap(), stream).await.map(drop)
         });
         let (stream, peer) = listener.accept().await.unwrap();
-        // The client may reject the name in the certificate; only the threads matter.
+        // The result is ignored: the client may reject the name in the certificate, but the test is only about the
+        // threads.
         let _ = Handshakes::new(server).handshake(stream, CallerNetwork::of(peer.ip())).await;
         let _ = connecting.await.unwrap();
         let threads = recording.threads.lock().unwrap();

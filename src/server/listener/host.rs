@@ -1,13 +1,13 @@
-//! Validates the `Host` of a request, which HTTP/2 requests get from `:authority`.
+//! Validates the `Host` field of a request. For an HTTP/2 request, it is the value of `:authority`.
 
 use std::net::Ipv6Addr;
 
 use actix_web::http::header::{HOST, HeaderMap};
 
-/// Longest host, in bytes (RFC 1035, 2.3.4), including a port.
+/// Maximum length of a `Host` value, in bytes: a domain name (RFC 1035, 2.3.4) and a port.
 const MAX_HOST_BYTES: usize = 261;
 
-/// `true` if the host of a request is well-formed or absent (RFC 9110, 7.2).
+/// `true` if the `Host` field of a request is well-formed or absent (RFC 9110, 7.2).
 pub(super) fn is_valid(headers: &HeaderMap) -> bool {
     headers.get_all(HOST).all(|host| host.to_str().is_ok_and(is_authority))
 }

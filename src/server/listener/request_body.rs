@@ -1,4 +1,4 @@
-//! HTTP/1.1 request bodies: while a handler waits for more of one, the connection counts as waiting for its client.
+//! HTTP/1.1 request bodies. While a handler waits for more of a body, the connection counts as waiting for its client.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use futures_util::Stream;
 
 use crate::server::connection::Connection;
 
-/// Bytes of a chunked body that are read ahead of the handler.
+/// Maximum number of bytes of a chunked body that are read before the handler asks for them.
 pub(super) const CHUNKED_READ_AHEAD_BYTES: u64 = 64 << 10;
 
-/// Wraps the body of the current request on a connection.
+/// Wraps the body of the current request on a connection, so that waiting for it changes the phase of the connection.
 pub(super) fn track_body_reads(payload: Payload, connection: &Arc<Connection>, is_chunked: bool) -> Payload {
     let awaited = TrackedRequestBody { payload, connection: Arc::clone(connection), is_chunked };
     Payload::Stream { payload: Box::pin(awaited) }
 }
 
-/// A body that reports when its reader waits.
+/// A request body that tells its connection when the handler begins and ends to wait for more data.
 struct TrackedRequestBody {
     payload: Payload,
     connection: Arc<Connection>,
-    /// The length of a chunked body is known only at its end.
+    /// `true` for a chunked body, whose length is known only at its end.
     is_chunked: bool,
 }
 

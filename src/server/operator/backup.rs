@@ -1,10 +1,10 @@
-//! The server side of a backup: keeps the database file unchanged while the caller copies it.
+//! The server side of `signet operator backup`: keeps the database file unchanged while the client copies it.
 //!
-//! After the response to `{"command": "backup"}` the database file does not change until the caller sends
-//! `{"release": true}` or disconnects. Commits go to the write-ahead log, which may be copied at any moment. The second
-//! response confirms that the file was held all the time; without it the copy is worthless. When the copy is complete
-//! and synced, the caller sends `{"command": "backup-made"}`, which updates the metric. As the log grows during a hold,
-//! the hold ends after an hour, or when the disk gets full.
+//! From the response to `{"command": "backup"}` until the client sends `{"release": true}` or disconnects, the database
+//! file does not change. Commits go to the write-ahead log, which may be copied at any moment. The second response
+//! confirms that the file did not change; without it the copy is worthless. When the copy is complete and synced, the
+//! client sends `{"command": "backup-made"}` on a new connection, which updates the metric. As the log grows meanwhile,
+//! the server stops this after an hour, or when the disk is almost full.
 
 use std::time::{Duration, Instant};
 
@@ -15,16 +15,16 @@ use super::wire::{OperatorConnection, OperatorWriter};
 use crate::error::{Error, Result};
 use crate::telemetry::BACKUP_LAST_SUCCESS;
 
-/// Longest time for which the file is held.
+/// Maximum time for which the database file is kept unchanged for a copy.
 pub(super) const MAX_HOLD_TIME: Duration = Duration::from_secs(3600);
 /// Time limit for the command `backup-made`.
 pub(super) const BACKUP_MADE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Interval between two `working` lines and checks of the disk.
+/// Interval between two `working` messages to the client, each after a check of the free disk space.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(context: &OperatorContext, conversation: &mut OperatorConnection) -> Result<Value> {
     let OperatorConnection { reader, writer } = conversation;
-    // Waits while the log is checkpointed, which takes long for a long log.
+    // This first waits for a checkpoint, which takes long if the write-ahead log is long.
     let held = report_progress(writer, PROGRESS_INTERVAL, || Ok(()), context.storage.pause_checkpoints()).await?;
     let started = Instant::now();
     writer.send(&json!({ "result": { "held": true } })).await?;
@@ -43,7 +43,8 @@ pub(super) async fn record_backup(context: &OperatorContext) -> Result<Value> {
     Ok(json!({ "noted": true }))
 }
 
-/// Waits for `work`. Every `interval` it runs `check` and sends a `working` line.
+/// Waits for `work` and returns its result. Meanwhile, runs `check` and sends a `working` message every `interval`.
+/// Fails if `check` fails.
 async fn report_progress<T>(
     writer: &mut OperatorWriter,
     interval: Duration,

@@ -1,4 +1,4 @@
-//! The client side of the operator's socket. It blocks, because a command line has nothing else to do.
+//! The client of the operator socket. Its functions block, because a command has nothing else to do meanwhile.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::Shutdown;
@@ -13,10 +13,10 @@ use super::socket_path::SocketFolder;
 use super::wire::MAX_LINE_BYTES;
 use crate::error::{Error, Kind, Result};
 
-/// Longest silence of a working server, which sends a line every few seconds.
+/// Maximum time without a message from the server, which sends one every few seconds while it works.
 const MAX_SERVER_SILENCE: Duration = Duration::from_secs(30);
 
-/// A connection to the server that runs on a data folder, for one command.
+/// A connection to the operator socket of the server that uses a data folder, for one command.
 pub struct OperatorClient(BufReader<UnixStream>);
 
 impl OperatorClient {
@@ -48,21 +48,23 @@ impl OperatorClient {
         Ok(Some(Self(BufReader::new(stream))))
     }
 
-    /// Sends a line and waits for its result.
+    /// Sends a message and waits for the server's result.
     ///
     /// # Errors
-    /// The error that the server reports; `Unavailable` when it disconnects or stays silent.
+    /// The error that the server reports; `Unavailable` when the server disconnects or sends nothing for
+    /// `MAX_SERVER_SILENCE`.
     pub fn request(&mut self, line: &Value) -> Result<Value> {
         let sent = send_line(self.0.get_ref(), line);
-        // A server that disconnected may have sent an error before.
+        // Even if sending failed, read the response: the server may have sent an error before it disconnected.
         self.receive_result().map_err(|response| match sent {
             Err(error) if response.is_end => Error::unavailable("operator socket: the server does not respond", error),
             _ => response.error,
         })
     }
 
-    /// Does `work` while the server processes the previous line, then sends `line` and waits for the result. `work`
-    /// gets a flag, which is set when the server reports an error, disconnects or stays silent.
+    /// Does `work` while the server processes the previous message, then sends `line` and waits for the server's
+    /// result. `work` gets a flag that is set when the server reports an error, disconnects or sends nothing for too
+    /// long.
     ///
     /// # Errors
     /// As [`request`](Self::request); the errors of `work`.
@@ -81,7 +83,8 @@ impl OperatorClient {
             });
             let done = work(&stop);
             let stopped = stop.load(Ordering::Acquire);
-            // A failure to send is ignored, because the response of the server explains it.
+            // An error is ignored here, because `receive_result` then returns the server's error or the end of the
+            // connection.
             let _ = if done.is_ok() { send_line(&writer, line) } else { writer.shutdown(Shutdown::Both) };
             let response =
                 receiver.join().map_err(|_| Error::internal("the reader of the operator socket has panicked"))?;
@@ -94,7 +97,7 @@ impl OperatorClient {
         })
     }
 
-    /// Reads the next line that is not a `working` line.
+    /// Reads messages until one is a result or an error; skips `working` messages.
     fn receive_result(&mut self) -> Result<Value, OperatorReceiveError> {
         loop {
             let mut line = Vec::new();
@@ -156,13 +159,13 @@ mod tests {
 
     const WORKING: &str = "{\"working\":true}\n";
 
-    /// A client of a server that runs `server` for the connection.
+    /// Returns a client that is connected to a server, which runs `server` with the connection.
     fn client(server: impl FnOnce(BufReader<UnixStream>) + Send + 'static) -> (tempfile::TempDir, OperatorClient) {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join(SOCKET_NAME)).unwrap();
         std::thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
-            // Fails if the client does not read for this long.
+            // A write fails if the client does not read for this long.
             stream.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
             server(BufReader::new(stream));
         });
@@ -227,7 +230,7 @@ mod tests {
         let (_folder, mut client) = client(|mut stream| {
             stream.get_mut().write_all(b"{\"error\":\"too many\"}\n").unwrap();
         });
-        // The server has disconnected by now.
+        // After this time, the server has disconnected.
         std::thread::sleep(Duration::from_millis(200));
         assert_eq!(client.request(&json!({ "command": "backup" })).unwrap_err().to_string(), "too many");
     }

@@ -1,4 +1,4 @@
-//! The server state that operator commands work on.
+//! The parts of the server that operator commands use.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Creates another root token for a caller that has the seal key; existing root tokens stay valid.
+//! Creates another root token for an operator who has the seal key. Existing root tokens stay valid.
 //!
-//! The command is `{"command": "new-root-token"}`; [`token_issue`](super::token_issue) describes the exchange. The
-//! first root token of a store is created in the same way, with the path [`FIRST_ROOT_TOKEN_PATH`].
+//! The command is `{"command": "new-root-token"}`; [`token_issue`](super::token_issue) describes the messages. `signet
+//! operator init` also uses [`new_root_token`], with the path [`FIRST_ROOT_TOKEN_PATH`].
 
 use serde_json::Value;
 
@@ -15,9 +15,9 @@ use crate::secret::Secret;
 
 /// Display name of root tokens.
 pub const ROOT_TOKEN_NAME: &str = "root";
-/// Audit path for the creation of an additional root token.
+/// Request path in the audit log for the creation of an additional root token.
 pub const NEW_ROOT_TOKEN_PATH: &str = "sys/operator/new-root-token";
-/// Audit path for the creation of the first root token.
+/// Request path in the audit log for the creation of the first root token.
 pub const FIRST_ROOT_TOKEN_PATH: &str = "sys/operator/init";
 
 pub(super) async fn run(context: &OperatorContext, conversation: &mut OperatorConnection) -> Result<Value> {
@@ -33,10 +33,11 @@ pub(super) async fn run(context: &OperatorContext, conversation: &mut OperatorCo
     Ok(answer)
 }
 
-/// Creates a root token if the caller `proved` possession of the seal key. `path` is the audit path.
+/// Creates a root token, if the caller has `proved` possession of the seal key. `path` is the request path in the audit
+/// log.
 ///
 /// # Errors
-/// `Forbidden` without the proof; `Unavailable` when the audit fails; the errors of the store.
+/// `Forbidden` without the proof; `Unavailable` when no audit device records the creation; the errors of the store.
 pub async fn new_root_token(auth: &Auth, audit: &Audit, path: &'static str, proved: bool) -> Result<Secret> {
     let token = create_audited(
         audit,

@@ -1,5 +1,5 @@
-//! The path of the operator's socket. A socket path has at most 107 bytes. In a data folder with a longer path the
-//! socket is reached through a file descriptor of the folder.
+//! The path of the operator socket. The system limits a socket's path to 107 bytes. If the path of the data folder is
+//! too long, the socket is addressed through a file descriptor of the folder.
 
 use std::fs::{File, Permissions};
 use std::io::Result;
@@ -11,14 +11,15 @@ use tokio::net::UnixListener;
 
 use crate::files::remove_if_exists;
 
-/// Name of the socket in the data folder.
+/// File name of the operator socket in the data folder.
 pub(super) const SOCKET_NAME: &str = "signet.sock";
-/// Temporary name, until only the owner has access.
+/// Temporary file name of the operator socket, until its mode is 0600.
 const TEMPORARY_SOCKET_NAME: &str = "signet.sock.new";
-/// Longest path of a socket, in bytes.
+/// Maximum length of a socket's path, in bytes.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 
-/// A folder, with the descriptor through which it is reached if its path is too long.
+/// The data folder of an operator socket. If its path is too long, `folder` is a path below `/proc` that refers to the
+/// open descriptor `_open`.
 pub(super) struct SocketFolder {
     folder: PathBuf,
     _open: Option<File>,
@@ -33,14 +34,14 @@ impl SocketFolder {
         Ok(Self { folder: PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd())), _open: Some(open) })
     }
 
-    /// The path of the socket, valid as long as `self`.
+    /// Returns the path of the socket. It is valid only while `self` exists.
     pub(super) fn socket_path(&self) -> PathBuf {
         self.folder.join(SOCKET_NAME)
     }
 }
 
-/// Listens in a folder that this process has locked, replacing the socket of an earlier process. The socket gets its
-/// name only after its mode is 0600.
+/// Creates the socket in a data folder that this process has locked, and listens. Replaces the socket of an earlier
+/// process. The socket gets its final name only after its mode is 0600.
 pub(super) fn bind(folder: &Path) -> Result<UnixListener> {
     let socket_folder = SocketFolder::of(folder)?;
     let new = socket_folder.folder.join(TEMPORARY_SOCKET_NAME);

@@ -1,9 +1,9 @@
-//! Hands out a token to a caller that proves possession of the seal key.
+//! Creates a token for a client that proves possession of the seal key, and sends it to the client.
 //!
-//! The server sends a challenge ([`SealChallenge`](crate::storage::seal::SealChallenge)), and the caller responds with
-//! `{"proof": …}`, the sealed value in base64. A caller that can do this could also open the store without the server.
-//! The server then sends the token, and revokes it unless the caller confirms with `{"taken": true}`. The audit devices
-//! record this like a request, rejections included; if they cannot, no token is handed out.
+//! The server sends a challenge ([`SealChallenge`](crate::storage::seal::SealChallenge)), and the client responds with
+//! `{"proof": …}`, the sealed value in base64. A client that can do this could also open the store without the server.
+//! The server then sends the token, and revokes it unless the client confirms it with `{"taken": true}`. The audit
+//! devices record the creation or rejection like a request; if they cannot, the client gets no token.
 
 use std::time::{Duration, Instant};
 
@@ -22,12 +22,12 @@ use crate::error::{Error, Kind, Result};
 use crate::http::secrets::render::status;
 use crate::secret::Secret;
 
-/// Time limit for the whole exchange; the key may be in a slow device.
+/// Time limit for the whole command. It is long, because the client's seal key may be in a slow device.
 pub(super) const TOKEN_ISSUE_TIMEOUT: Duration = Duration::from_secs(120);
-/// Time limit for the audit, and for the caller's confirmation.
+/// Time limit for each audit record, and for the client's confirmation of the token.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Sends a challenge; `true` if the caller has the seal key.
+/// Sends a challenge to the client and checks its response. Returns `true` if the client has the seal key.
 pub(super) async fn verify_proof(context: &OperatorContext, conversation: &mut OperatorConnection) -> Result<bool> {
     let (question, answer) = context.storage.seal_challenge().await?;
     conversation.send(&json!({ "result": { "question": question } })).await?;
@@ -36,7 +36,7 @@ pub(super) async fn verify_proof(context: &OperatorContext, conversation: &mut O
     Ok(proof.is_some_and(|proof| proof == answer))
 }
 
-/// Sends the token to the caller, and revokes it unless the caller confirms it.
+/// Sends the token to the client, and runs `revoke` unless the client confirms the token in time.
 pub(super) async fn hand_out_token(
     conversation: &mut OperatorConnection,
     token: &str,
@@ -54,12 +54,12 @@ pub(super) async fn hand_out_token(
     Ok(json!({ "taken": taken }))
 }
 
-/// Creates a token if the caller `proved` possession of the seal key, and records `command` in the audit like a request
-/// on `path`.
+/// Creates a token, if the caller has `proved` possession of the seal key. The audit devices record this like a request
+/// for `path`. `command` is the name of the command, for logs and errors.
 ///
 /// # Errors
-/// `Forbidden` without the proof; `Unavailable` when the audit fails, which revokes the token; the errors of
-/// `create_token`.
+/// `Forbidden` without the proof; `Unavailable` when no audit device records the creation, after which the token is
+/// revoked; the errors of `create_token`.
 pub(super) async fn create_audited<T>(
     audit: &Audit,
     (command, path): (&str, &str),
@@ -83,7 +83,7 @@ pub(super) async fn create_audited<T>(
     let outcome = AuditOutcome { status: 200, answer: Ok(audit_response(&made)) };
     if let Err(error) = record.record_outcome(&audit_request(&id, path), &outcome, Instant::now() + STEP_TIMEOUT).await
     {
-        // The token has not been handed out yet.
+        // The creation is not recorded, so the client must not get the token.
         revoke(&made).await?;
         return Err(error);
     }
@@ -97,7 +97,7 @@ async fn record_refusal<T>(record: &mut AuditRecorder<'_>, request: &AuditReques
     Err(error)
 }
 
-/// Opens the configured audit devices, for commands that open the store themselves.
+/// Opens the configured audit devices, for commands that open the store without a server.
 ///
 /// # Errors
 /// `Invalid` when a device cannot be opened; the errors of the store.

@@ -1,8 +1,8 @@
-//! Creates a projects API token for a user, if the caller has the seal key: for invited users, and
-//! for those who lost theirs.
+//! Creates a projects API token for a user, at the request of an operator who has the seal key. Invited users need it,
+//! and users who have lost their token.
 //!
 //! The command is `{"command": "new-user-token", "user": NAME}`, with a username or an email address;
-//! [`token_issue`](super::token_issue) describes the exchange.
+//! [`token_issue`](super::token_issue) describes the messages.
 
 use futures_util::FutureExt as _;
 use serde_json::Value;
@@ -16,7 +16,7 @@ use crate::projects::store::SERVER_CALLER;
 use crate::projects::{Projects, SessionAccess, token, user};
 use crate::secret::Secret;
 
-/// Audit path, followed by the name of the user.
+/// Request path in the audit log; the name of the user follows.
 const NEW_USER_TOKEN_PATH: &str = "sys/operator/new-user-token/";
 
 pub(super) async fn run(
@@ -32,12 +32,12 @@ pub(super) async fn run(
     hand_out_token(conversation, text, async || delete_user_token(projects, text).await).await
 }
 
-/// Creates a token for the user with this name or email address, if the caller `proved` possession of the
-/// seal key. It expires after two years, the default of the projects API.
+/// Creates a token for the user with this name or email address, if the caller has `proved` possession of the seal key.
+/// The token expires after two years, the default of the projects API.
 ///
 /// # Errors
-/// `NotFound` when there is no such user; `Forbidden` without the proof; `Unavailable` when the audit
-/// fails; the errors of the store.
+/// `NotFound` when there is no such user; `Forbidden` without the proof; `Unavailable` when no audit device records the
+/// creation; the errors of the store.
 pub async fn new_user_token(projects: &Projects, audit: &Audit, user: &str, proved: bool) -> Result<Secret> {
     let path = format!("{NEW_USER_TOKEN_PATH}{user}");
     let token = create_audited(
@@ -64,7 +64,7 @@ async fn create_token(projects: &Projects, name: &str) -> Result<Secret> {
     Ok(token.text)
 }
 
-/// Deletes a token that was not handed out.
+/// Deletes a user's token that the operator did not receive. `text` is the token.
 ///
 /// # Errors
 /// Those of the store.

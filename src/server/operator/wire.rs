@@ -1,4 +1,4 @@
-//! Lines of JSON on a connection of the operator's socket, limited in length.
+//! A connection of the operator socket, on which both sides send messages as lines of JSON of limited length.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use crate::error::{Error, Result};
 
-/// Longest line, in bytes.
+/// Maximum length of a message, in bytes.
 pub(super) const MAX_LINE_BYTES: u64 = 64 << 10;
-/// Time limit for sending a line.
+/// Time limit for sending a message.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A connection; both directions work independently.
+/// The server side of a connection. Both directions can be used independently.
 pub(super) struct OperatorConnection {
     pub(super) reader: OperatorReader,
     pub(super) writer: OperatorWriter,
 }
 
-/// The receiving side of a connection.
+/// The receiving direction of a connection.
 pub(super) struct OperatorReader(BufReader<OwnedReadHalf>);
 
-/// The sending side of a connection.
+/// The sending direction of a connection.
 pub(super) struct OperatorWriter(OwnedWriteHalf);
 
 impl OperatorConnection {
@@ -42,10 +42,10 @@ impl OperatorConnection {
 }
 
 impl OperatorReader {
-    /// Receives a line.
+    /// Receives the next message from the client.
     ///
     /// # Errors
-    /// `Unavailable` when the caller has disconnected, `Malformed` for a line that is too long or not JSON.
+    /// `Unavailable` when the client has disconnected, `Malformed` for a line that is too long or not JSON.
     pub(super) async fn receive(&mut self) -> Result<Value> {
         let mut line = Vec::new();
         let read = (&mut self.0).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await;
@@ -61,10 +61,10 @@ impl OperatorReader {
 }
 
 impl OperatorWriter {
-    /// Sends a line.
+    /// Sends a message to the client.
     ///
     /// # Errors
-    /// `Unavailable` when the caller has disconnected or does not read.
+    /// `Unavailable` when the client has disconnected or does not read.
     pub(super) async fn send(&mut self, line: &Value) -> Result<()> {
         let text = format!("{line}\n");
         let said = tokio::time::timeout(SEND_TIMEOUT, self.0.write_all(text.as_bytes())).await;

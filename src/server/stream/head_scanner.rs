@@ -1,17 +1,19 @@
 //! Detects bare line feeds in the heads of HTTP/1.1 requests.
 //!
-//! The HTTP implementation of actix accepts a bare line feed as the end of a line; a proxy in front of it may not.
-//! Parsers that see different requests enable request smuggling (RFC 9112, 2.2 and 11.2). The scanner follows the
-//! requests of a connection and replaces such line feeds by a NUL byte, so that HTTP rejects the head.
+//! The HTTP/1.1 implementation of actix (“HTTP”) accepts a bare line feed as the end of a line; a proxy in front of the
+//! server may not. If both parse different requests from the same bytes, request smuggling is possible (RFC 9112, 2.2
+//! and 11.2). The scanner tracks the requests on a connection and replaces each bare line feed in a head by a NUL byte,
+//! so that HTTP rejects the head.
 
-/// Length of the longest field name that matters for the length of a body, in bytes.
+/// Length of the longest field name that the scanner recognizes, in bytes.
 const MAX_FIELD_NAME_BYTES: usize = "transfer-encoding".len();
 
-/// Error: a bare line feed in a place where HTTP could accept the NUL byte that would replace it.
+/// Error for a bare line feed outside a head, where HTTP might accept the NUL byte that would replace it.
 #[derive(Debug)]
 pub(super) struct BareLineFeed;
 
-/// Follows the requests of a connection. HTTP rejects input that the scanner does not understand.
+/// Tracks the position of a connection's input in the sequence of requests. It need not detect malformed requests,
+/// because HTTP rejects them.
 #[derive(Default)]
 pub(super) struct HeadScanner {
     part: RequestPart,
@@ -20,7 +22,7 @@ pub(super) struct HeadScanner {
     line: HeadLine,
     has_begun: bool,
     is_chunked: bool,
-    /// Declared length of the body, in bytes.
+    /// Declared length of the current request's body, in bytes.
     length: u64,
 }
 
@@ -28,7 +30,7 @@ pub(super) struct HeadScanner {
 enum RequestPart {
     #[default]
     Head,
-    /// A body, or a chunk with its line end, with `left` bytes to come.
+    /// Within a body, or within a chunk including its line end. `left` is the number of remaining bytes.
     Body {
         left: u64,
         is_chunk: bool,
@@ -43,15 +45,15 @@ struct HeadLine {
     name: [u8; MAX_FIELD_NAME_BYTES],
     name_length: usize,
     has_value: bool,
-    /// The number that the digits of the value form, or the size of a chunk.
+    /// The number in the field value, as for `Content-Length`, or the size of a chunk.
     number: u64,
 }
 
 impl HeadScanner {
-    /// Scans the next bytes of a connection, and replaces bare line feeds in a head.
+    /// Scans the next bytes of a connection, and replaces bare line feeds in request heads by NUL bytes.
     ///
     /// # Errors
-    /// [`BareLineFeed`] in the framing of a chunked body: the bytes must not be passed to HTTP.
+    /// [`BareLineFeed`] for a bare line feed in a chunk size or trailer. The caller must not pass the bytes to HTTP.
     pub(super) fn scan(&mut self, bytes: &mut [u8]) -> Result<(), BareLineFeed> {
         let mut at = 0;
         while at < bytes.len() {
@@ -103,7 +105,7 @@ impl HeadScanner {
                 };
                 self.has_begun = false;
             }
-            // Nothing to do: an empty line before the request line, or a trailer.
+            // An empty line before the request line, or a line of the trailers, is ignored.
             RequestPart::Head | RequestPart::Trailers | RequestPart::Body { .. } => {}
         }
     }
@@ -121,7 +123,8 @@ impl HeadScanner {
 }
 
 impl HeadLine {
-    /// Adds a byte. The size of a chunk is hexadecimal and has no field name.
+    /// Adds a byte to the line. `is_chunk_size` is `true` for a line with the size of a chunk, which is hexadecimal and
+    /// has no field name.
     fn push(&mut self, byte: u8, is_chunk_size: bool) {
         self.bytes += 1;
         if is_chunk_size {
@@ -152,7 +155,7 @@ impl HeadLine {
 mod tests {
     use super::*;
 
-    /// Scans `text` in pieces of this length, and returns the text that HTTP gets; `None` if the connection ends.
+    /// Scans `text` in pieces of length `piece`. Returns the text that HTTP would get; `None` if the scan fails.
     fn scanned(text: &str, piece: usize) -> Option<String> {
         let mut scanner = HeadScanner::default();
         let mut bytes = text.as_bytes().to_vec();
@@ -186,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn body_with_line_feeds_is_left_alone() {
+    fn line_feeds_in_a_body_are_not_replaced() {
         for text in [
             "\r\nPOST / HTTP/1.1\r\nContent-Length: 4\r\n\r\n\n\n\n\nPOST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n\n\n",
             "POST / HTTP/1.1\r\nX-Content-Length: 9\r\ntransfer-encoding: chunked\r\n\r\n1 \r\n\n\r\n00002\r\n\n\n\r\n0\r\n\r\nGET / HTTP/1.1\r\n\r\n",
@@ -209,7 +212,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn scanner_never_panics_and_depends_on_no_boundaries(
+        fn scan_result_is_independent_of_chunk_boundaries(
             text in "(GET / HTTP/1.1|Content-Length: ?[0-9]{0,2}|Transfer-Encoding: chunked|[0-9a-f]{1,2}|\r\n|\r\n|\n|\r|[a-z:;]{0,3}){0,24}",
             piece in 1usize..9,
         ) {
