@@ -49,8 +49,8 @@ pub struct GroupCrls {
 pub struct MountCrls {
     /// CRLs by issuer id; the issuers of a group share them.
     pub by_issuer: HashMap<String, GroupCrls>,
-    /// Every revocation up to this sequence number is on the published CRLs. Does not advance while any issuer group
-    /// fails.
+    /// Every revocation up to this sequence number is on the published CRLs. Does not advance while the build of any
+    /// issuer group fails.
     pub covered_sequence: u64,
     /// Revocations that may be removed from the CRLs, because their certificates have expired.
     pub removable: RemovableRevocations,

@@ -45,8 +45,8 @@ const TOLERATED_RULES: [&str; 30] = [
     "a name contains control characters",
     INVALID_URI_RULE,
 ];
-/// A rule that is tolerated except in subjectAltName: URIs with spaces in directory paths are common, and Go rejects
-/// them only there.
+/// A rule that is tolerated except in subjectAltName. URIs with spaces in directory paths are common, and Go rejects
+/// such URIs only in subjectAltName.
 const INVALID_URI_RULE: &str = "a URI has a character or a % that URIs must not contain (RFC 3986 2)";
 
 /// Checks a CA certificate against the profile; returns warnings about unusual contents that verifiers accept. `others`
@@ -106,8 +106,8 @@ fn path_problems(certificate: &Certificate) -> impl Iterator<Item = String> {
     inverted.into_iter().chain(extensions).map(|why| format!("certificate: {why}"))
 }
 
-/// Applies [`check_ca_profile`] to issuers that have just been linked to their private key. Before that they could only
-/// complete chains, so profile violations were accepted with a warning.
+/// Applies [`check_ca_profile`] to issuers that have just been linked to their private key. An issuer without a key
+/// only completes chains, so its import accepted profile violations with a warning.
 ///
 /// # Errors
 /// As [`check_ca_profile`], naming the issuer.

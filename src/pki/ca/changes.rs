@@ -1,8 +1,8 @@
 //! Changes of a mount's roles, issuers, keys and settings. Each function plans one atomic change of the current
 //! [`MountView`].
 //!
-//! The caller passes a `merge` function that derives the new value from the current one. It is called again with a
-//! newer value when another node commits first.
+//! The caller passes a `merge` function that derives the new value from the current one. If another node commits first,
+//! `merge` is called again with the newer value.
 
 mod issuer;
 
@@ -205,8 +205,8 @@ pub async fn write_keys_config(authority: &Authority, default: Option<String>) -
         .await
 }
 
-/// Finds the issuer or key that a reference (id or name) makes the new default. Rejects an empty reference and the word
-/// `default`.
+/// Finds the issuer or key with this reference (id or name), which becomes the new default. Rejects an empty reference
+/// and the word `default`.
 fn resolve_default<'a, T>(reference: &str, what: &str, find: impl FnOnce(&str) -> Option<&'a T>) -> Result<&'a T> {
     if reference.is_empty() || reference.eq_ignore_ascii_case("default") {
         return Err(Error::invalid(format!("default: must be the id or name of one {what}")));

@@ -16,8 +16,8 @@ pub(super) struct CrlSummary<'a> {
 
 /// Rejects the CRL `next` if its number is not above that of `last`, if it covers fewer revocations, or if it lost the
 /// entry of an unexpired certificate. `now` is in epoch seconds. `explanation` names an operator's change that explains
-/// lost entries, which are then only logged. `compare` is `true` if the entries of `next` were not made by adding to
-/// those of `last`, so that each entry must be compared.
+/// lost entries, which are then only logged. `compare` is `true` if each entry must be compared, because the entries of
+/// `next` were not made by adding to those of `last`.
 ///
 /// # Errors
 /// `Internal`, with the numbers that conflict.

@@ -2,7 +2,7 @@
 //! an optional role sets lifetimes, issuer and storage.
 //!
 //! The CSR's extensions are copied unchanged, in their order, after the server's own. authorityKeyIdentifier always
-//! comes from the issuer, and so do URLs if it has any. CA certificates are rejected.
+//! comes from the issuer. URLs come from the issuer if it has any. CA certificates are rejected.
 
 use std::collections::HashSet;
 

@@ -166,8 +166,8 @@ resource! {
     }
 }
 
-/// Returns the default key usages for a key of this kind: no keyEncipherment for EC (RFC 8813 3), neither it nor
-/// keyAgreement for Ed25519 (RFC 9295 3), no keyAgreement for RSA (RFC 3279 2.3.1).
+/// Returns the default key usages for a key of this kind: no keyEncipherment for EC (RFC 8813 3), no keyEncipherment
+/// and no keyAgreement for Ed25519 (RFC 9295 3), no keyAgreement for RSA (RFC 3279 2.3.1).
 pub(crate) fn default_key_usage(kind: KeyKind) -> KeyUsage {
     match kind {
         KeyKind::Rsa { .. } => KeyUsage::DIGITAL_SIGNATURE.union(KeyUsage::KEY_ENCIPHERMENT),
@@ -189,7 +189,7 @@ impl Role {
     }
 
     /// Returns the requested hash size for signatures in bits; 0 means the default of the issuer's key. Roles for RSA
-    /// keys store 256 if none was set, so 256 counts as not set for them.
+    /// keys store 256 if none was set, so 256 counts as not set for such roles.
     pub(crate) fn requested_signature_bits(&self) -> u32 {
         match self.signature_bits {
             SignatureBits::SHA_256 if self.keys.are_rsa() => 0,

@@ -61,7 +61,7 @@ impl Urls {
         Ok(self)
     }
 
-    /// Returns the URLs with the placeholders replaced for which `cluster` has a value.
+    /// Returns the URLs, with those placeholders replaced for which `cluster` has a value.
     #[must_use]
     pub fn with_cluster_urls(&self, cluster: &Cluster) -> Self {
         let mut urls = self.clone();

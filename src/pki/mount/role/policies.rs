@@ -107,8 +107,8 @@ impl CertificatePolicies {
     /// Validates policies, keeps their order and drops duplicates. Policies read from storage skip this check.
     ///
     /// # Errors
-    /// `Invalid` naming `policy_identifiers`: for an OID with different qualifiers, a `cps` that is not a URI, or more
-    /// or longer policies than [`POLICY_LIST_LIMITS`].
+    /// `Invalid` naming `policy_identifiers`: for an OID that occurs with different qualifiers, a `cps` that is not a
+    /// URI, or more or longer policies than [`POLICY_LIST_LIMITS`].
     pub fn new(policies: Vec<PolicyInformation>) -> Result<Self> {
         let mut distinct: Vec<PolicyInformation> = Vec::new();
         if policies.len() > POLICY_LIST_LIMITS.entries {
