@@ -1,6 +1,6 @@
 //! Checks imported CA certificates against the profile of certificates that this server signs, except for rules that
-//! common verifiers do not enforce on CA certificates. If a verifier cannot parse a CA certificate, it rejects every
-//! certificate below it.
+//! common verifiers do not enforce on CA certificates. A verifier that cannot parse a CA certificate rejects every
+//! certificate below that CA.
 
 use crate::error::{Error, Result, Warnings};
 use crate::pki::check::interoperability;
@@ -12,7 +12,8 @@ use crate::x509::profile::{self, ExtensionProfile};
 use crate::x509::reader::{DerReader, DerResult, check_der};
 use crate::x509::writer::{SEQUENCE, build};
 
-/// Profile rules that Go, OpenSSL and `cryptography` do not enforce on CA certificates. A violation is only a warning.
+/// Profile rules that Go, OpenSSL and `cryptography` do not enforce on CA certificates. A violation of these rules only
+/// causes a warning.
 const TOLERATED_RULES: [&str; 30] = [
     "must not be empty (RFC 5280 4.2.1.2)",
     "must not be empty (RFC 5280 4.2.1.4)",

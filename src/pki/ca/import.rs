@@ -151,7 +151,7 @@ async fn import_bundle(
     if let Some(accompanying) = accompanying {
         imported.imported_crls = accompanying.import().await.map_err(|error| {
             let text = format!(
-                "{field}: the issuers were imported, but their CRLs only in part: repeat the import ({})",
+                "{field}: the issuers were imported, but some of their CRLs were not; repeat the import ({})",
                 error.text()
             );
             Error::new(error.kind(), text)

@@ -48,8 +48,8 @@ pub struct CrlEntryBatch {
     latest: Option<i64>,
 }
 
-/// Encoded entries of a range of serial numbers, each preceded by the notAfter of its certificate. As a bucket has only
-/// one write position, all write positions fit into the processor's first-level cache.
+/// Encoded entries of a range of serial numbers, each preceded by the notAfter of its certificate. Because a bucket has
+/// only one write position, all write positions fit into the processor's first-level cache.
 #[derive(Default)]
 struct EntryBucket {
     /// Lower bound of the [`serial_key`] of every entry in this bucket.

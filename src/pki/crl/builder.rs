@@ -226,7 +226,7 @@ impl CrlBuilder {
         self.layout = Arc::new(layout);
     }
 
-    /// Reads new revocations; the first time, and with `follow`, also the stored CRLs.
+    /// Reads new revocations. On the first call, and with `follow`, also reads the stored CRLs.
     async fn load(&mut self, view: &MountView, groups: &[IssuerGroup], follow: bool) -> Result<()> {
         let rows = if follow || !self.restored { self.store.crls(self.mount).await? } else { Vec::new() };
         let (mut stored, rewound) = self.find_newer_crls(groups, rows);

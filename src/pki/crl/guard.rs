@@ -1,7 +1,7 @@
 //! Final check before a complete CRL is published: the new CRL must not lose revocations of the previous one.
 //!
-//! The guard rejects the CRL, counts and logs the rejection; it repairs nothing. An operator overrides it by setting
-//! `disable` in the CRL settings and clearing it again.
+//! The guard rejects the CRL, counts and logs the rejection; it repairs nothing. To override the guard, an operator
+//! sets `disable` in the CRL settings and clears this setting again.
 
 use super::entries::CrlEntries;
 use crate::error::{Error, Result};

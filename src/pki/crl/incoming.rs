@@ -1,4 +1,4 @@
-//! Groups revocations read from storage by the stored CRL that covers them.
+//! Splits the revocations that were read from storage into parts, one for each stored CRL that covers them.
 
 use super::batch::CrlEntryBatch;
 use super::entries::CrlEntries;

@@ -47,7 +47,7 @@ pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r IntermediateReque
     let naming = resolve_ca_names(&request.names, csr, &mut warnings)?;
     refuse_ocsp_signing(request, naming.from_csr)?;
     if naming.subject.matches(issuer.certificate.subject()) {
-        warnings.add("common_name: the subject is the issuer's own, which confuses chain building".to_owned());
+        warnings.add("common_name: the subject equals the issuer's subject, which confuses chain building".to_owned());
     }
     let enforce = request.enforce_leaf_not_after_behavior;
     let behaviour = issuer.record.leaf_not_after_behavior.on_truncating_endpoint(enforce);

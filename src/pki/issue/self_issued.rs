@@ -46,7 +46,7 @@ pub(super) async fn sign(
     let kind = key.public().kind();
     if request.require_matching_key_types && kind.name() != certificate.key().kind().name() {
         return Err(Error::invalid(format!(
-            "require_matching_certificate_algorithms: the certificate's key is of type {}, the issuer's of type {}",
+            "require_matching_certificate_algorithms: the certificate's key has type {}, the issuer's key has type {}",
             certificate.key().kind().name(),
             kind.name()
         )));

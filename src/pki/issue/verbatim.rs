@@ -111,7 +111,7 @@ fn time_stamping_warning(draft: &CertificateDraft) -> Option<&'static str> {
     let purposes = read_ext_key_usage(extension.value).ok()?;
     let fits = extension.critical == Some(true) && purposes.len() == 1;
     (purposes.contains(&oid::TIME_STAMPING) && !fits).then_some(
-        "extKeyUsage: verifiers of time stamps want id-kp-timeStamping alone, in a critical extension (RFC 3161 2.3)",
+        "extKeyUsage: verifiers of time stamps need id-kp-timeStamping alone, in a critical extension (RFC 3161 2.3)",
     )
 }
 

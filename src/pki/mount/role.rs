@@ -1,9 +1,8 @@
 //! Roles: the rules for certificates that callers of a mount may obtain.
 //!
-//! A [`Role`] is the stored record. [`Role::checked`] rejects roles that cannot be honoured at issuance, including
-//! fields whose enforcement is not implemented. [`names`](crate::pki::check::names) and
-//! [`validity`](crate::pki::check::validity) apply the rules to requests. Roles stored by an older version get defaults
-//! for missing fields.
+//! A [`Role`] is the stored record. [`Role::checked`] rejects roles with rules that this server cannot enforce at
+//! issuance. [`names`](crate::pki::check::names) and [`validity`](crate::pki::check::validity) apply the rules to
+//! requests. Roles stored by an older version get defaults for missing fields.
 //!
 //! [`CompiledRole`] holds the parsed lists; [`CompiledRole::filled_for`] fills in templates for each request.
 
@@ -197,8 +196,8 @@ impl Role {
         }
     }
 
-    /// Returns the key usages for a key of this kind: those that a write of the role set, else the defaults that suit
-    /// the key.
+    /// Returns the key usages for a key of this kind: those that were set by a write of the role, else the defaults
+    /// that suit the key.
     ///
     /// Roles of older versions do not record whether `key_usage` was set. Any list other than the default counts as
     /// set; unknown names in it are ignored.

@@ -1,5 +1,5 @@
 //! Authority information URLs: locations of the CA certificate, CRLs and OCSP responders (RFC 5280 4.2.1.13, 4.2.2.1).
-//! The mount has a set; an issuer's own set, if any, replaces it completely.
+//! The mount has one set of URLs; an issuer's own set, if any, replaces the mount's set completely.
 
 use serde::{Deserialize, Serialize};
 

@@ -37,7 +37,7 @@ impl PolicyInformation {
         let non_empty = |text: Option<String>| text.filter(|t| !t.is_empty());
         let policy = Self { oid: oid.to_owned(), cps: non_empty(cps), notice: non_empty(notice) };
         if policy.cps.iter().chain(&policy.notice).any(|text| text.chars().any(char::is_control)) {
-            return Err(policy_error("cps and notice must not hold control characters"));
+            return Err(policy_error("cps and notice must not contain control characters"));
         }
         if policy.cps.as_ref().is_some_and(|cps| !cps.is_ascii()) {
             return Err(policy_error("cps must be ASCII"));
