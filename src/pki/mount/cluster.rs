@@ -61,7 +61,7 @@ impl Cluster {
     }
 }
 
-/// Returns a warning if relying parties may fail to fetch from this URL, which is for certificates. URLs with
+/// Returns a warning if relying parties may fail to fetch data from `url`, which certificates will contain. URLs with
 /// placeholders are not checked.
 pub(crate) fn relying_party_warning(url: &str) -> Option<&'static str> {
     let url = url::Url::parse(url).ok()?;
