@@ -1,8 +1,8 @@
 //! Certificate revocation lists (RFC 5280 5). Issuers with the same subject and key form a group that shares CRLs.
 //!
 //! CRLs are derived from the revocations in storage. A [`CrlBuilder`] keeps the encoded, sorted [`entries`] of each
-//! group, reads new revocations and signs CRLs; the mount's control actor runs one build at a time. A group has a
-//! complete and a delta CRL with one series of numbers; each complete CRL is published with an empty delta CRL of the
+//! group, reads new revocations and signs CRLs; the mount's control actor runs one build at a time. The complete and
+//! the delta CRL of a group share one series of numbers; each complete CRL is published with an empty delta CRL of the
 //! same number (RFC 5280 5.2.3). Storage holds only the metadata and signature of a CRL: after a restart, the same
 //! bytes are rebuilt and checked against the signature. `guard` checks that a new complete CRL lost no entries.
 
@@ -29,7 +29,7 @@ pub use self::groups::has_crl_signer;
 pub use self::list::PublishedCrl;
 pub use self::summary::{CrlMetricsByMount, MountCrlMetrics};
 
-/// Numbers the warnings of a CRL build, as API responses show them.
+/// Formats the warnings of a CRL build for API responses: each warning gets a number.
 pub(crate) fn format_build_warnings(warnings: Warnings) -> Warnings {
     let with_number = |(at, text): (usize, String)| format!("Warning {} during CRL rebuild: {text}", at + 1);
     warnings.into_iter().enumerate().map(with_number).collect()
@@ -49,8 +49,8 @@ pub struct GroupCrls {
 pub struct MountCrls {
     /// CRLs by issuer id; the issuers of a group share them.
     pub by_issuer: HashMap<String, GroupCrls>,
-    /// Every revocation up to this sequence number is on the published CRLs. Does not advance while any issuer group
-    /// fails.
+    /// Every revocation up to this sequence number is on the published CRLs. Does not advance while the build of any
+    /// issuer group fails.
     pub covered_sequence: u64,
     /// Revocations that may be removed from the CRLs, because their certificates have expired.
     pub removable: RemovableRevocations,

@@ -1,10 +1,12 @@
 //! Issuance of certificates, always in the order check → sign → store → release.
 //!
-//! [`pipeline`] is the entry for all requests. Kinds of requests: `leaf` (`issue` and `sign`), `verbatim`,
-//! `intermediate`, `self_issued` and [`external_policy`]. Shared: [`request`] and [`issued`] (input and result),
-//! `issuance` (environment), `signer` and `csr` (issuer and key selection), `release` (signature, record and release),
-//! [`side_effects`] (leases and metadata), [`idempotency`] (idempotent requests), `not_granted` (warnings about ignored
-//! parts of a CSR), [`operation`] and [`stages`] (metrics).
+//! [`pipeline`] is the entry for all requests. The modules `leaf` (`issue` and `sign`), `verbatim`, `intermediate`,
+//! `self_issued` and [`external_policy`] each handle one kind of request. All kinds share these modules:
+//! - [`request`], [`issued`] and `issuance`: input, result and environment of a request
+//! - `signer` and `csr`: selection of the issuer, and checks of the certified key
+//! - `release`, [`side_effects`] and [`idempotency`]: signature, records, leases, metadata and repeated requests
+//! - `not_granted`: warnings about ignored parts of a CSR
+//! - [`operation`] and [`stages`]: metrics
 
 pub(crate) mod csr;
 pub mod external_policy;

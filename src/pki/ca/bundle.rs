@@ -12,7 +12,7 @@ use crate::pki::check::ca_request::check_subject;
 use crate::x509::certificate::Certificate;
 use crate::x509::{pem, profile, weak_key};
 
-/// Maximum length of an imported PEM text in bytes: ten times that of a long chain with large keys.
+/// Maximum length of an imported PEM text in bytes. A long chain with large keys needs about a tenth of it.
 const MAX_BUNDLE_TEXT_BYTES: usize = 512 * 1024;
 /// Minimum length in bytes of a PEM text with certificates. A shorter text is usually a file name sent by mistake.
 const MIN_CERTIFICATE_TEXT_BYTES: usize = 75;
@@ -49,9 +49,11 @@ impl CaBundle {
     /// Parses `text`, the value of the request field `field`. Skips EC parameters, which some tools write next to keys.
     ///
     /// # Errors
-    /// `Invalid` naming the field, the PEM block and the violated rule, but never quoting the text: for a text of
-    /// invalid length, for missing, malformed, encrypted or unknown blocks, for an invalid or disallowed private key,
-    /// and for a certificate that [`check_certificate`] rejects.
+    /// `Invalid` in these cases. The error names the field, the PEM block and the rule, and never quotes the text.
+    /// - The text has an invalid length.
+    /// - The text has no PEM block, or has a malformed, encrypted or unknown block.
+    /// - A private key is invalid or not allowed.
+    /// - [`check_certificate`] rejects a certificate.
     pub(crate) fn parse(field: &str, text: &str, private_keys: PrivateKeyAcceptance) -> Result<Self> {
         let mut bundle = Self::default();
         for (index, (label, content)) in
@@ -144,9 +146,9 @@ fn read_key(label: &str, content: &[u8]) -> Result<PrivateKey> {
     Ok(key)
 }
 
-/// Checks that an imported certificate can become an issuer: it is a CA certificate with non-empty subject and issuer
-/// names, an acceptable key, a non-empty subject key identifier if it has one, and, unless it is self-issued, an
-/// acceptable signature algorithm.
+/// Checks that an imported certificate can become an issuer. It must be a CA certificate with non-empty subject and
+/// issuer names and an acceptable key. A subject key identifier must not be empty. The signature algorithm must be
+/// acceptable, unless the certificate is self-issued.
 ///
 /// # Errors
 /// `Invalid` naming the rule.

@@ -1,6 +1,6 @@
 //! Checks imported CA certificates against the profile of certificates that this server signs, except for rules that
-//! common verifiers do not enforce on CA certificates. If a verifier cannot parse a CA certificate, it rejects every
-//! certificate below it.
+//! common verifiers do not enforce on CA certificates. A verifier that cannot parse a CA certificate rejects every
+//! certificate below that CA.
 
 use crate::error::{Error, Result, Warnings};
 use crate::pki::check::interoperability;
@@ -12,7 +12,8 @@ use crate::x509::profile::{self, ExtensionProfile};
 use crate::x509::reader::{DerReader, DerResult, check_der};
 use crate::x509::writer::{SEQUENCE, build};
 
-/// Profile rules that Go, OpenSSL and `cryptography` do not enforce on CA certificates. A violation is only a warning.
+/// Profile rules that Go, OpenSSL and `cryptography` do not enforce on CA certificates. A violation of these rules only
+/// causes a warning.
 const TOLERATED_RULES: [&str; 30] = [
     "must not be empty (RFC 5280 4.2.1.2)",
     "must not be empty (RFC 5280 4.2.1.4)",
@@ -45,8 +46,8 @@ const TOLERATED_RULES: [&str; 30] = [
     "a name contains control characters",
     INVALID_URI_RULE,
 ];
-/// A rule that is tolerated except in subjectAltName: URIs with spaces in directory paths are common, and Go rejects
-/// them only there.
+/// A rule that is tolerated except in subjectAltName. URIs with spaces in directory paths are common, and Go rejects
+/// such URIs only in subjectAltName.
 const INVALID_URI_RULE: &str = "a URI has a character or a % that URIs must not contain (RFC 3986 2)";
 
 /// Checks a CA certificate against the profile; returns warnings about unusual contents that verifiers accept. `others`
@@ -106,8 +107,8 @@ fn path_problems(certificate: &Certificate) -> impl Iterator<Item = String> {
     inverted.into_iter().chain(extensions).map(|why| format!("certificate: {why}"))
 }
 
-/// Applies [`check_ca_profile`] to issuers that have just been linked to their private key. Before that they could only
-/// complete chains, so profile violations were accepted with a warning.
+/// Applies [`check_ca_profile`] to issuers that have just been linked to their private key. An issuer without a key
+/// only completes chains, so its import accepted profile violations with a warning.
 ///
 /// # Errors
 /// As [`check_ca_profile`], naming the issuer.

@@ -1,8 +1,8 @@
 //! Changes of a mount's roles, issuers, keys and settings. Each function plans one atomic change of the current
 //! [`MountView`].
 //!
-//! The caller passes a `merge` function that derives the new value from the current one. It is called again with a
-//! newer value when another node commits first.
+//! The caller passes a `merge` function that derives the new value from the current one. If another node commits first,
+//! `merge` is called again with the newer value.
 
 mod issuer;
 
@@ -42,8 +42,8 @@ pub async fn write_role(
                 Some(signer) => {
                     let begins = signer.issuer.certificate.not_before();
                     if let Some(problem) = not_before_problem(&role, begins) {
-                        // For an existing role this is only a warning: its issuer may have changed since the role was
-                        // written.
+                        // If the role exists already, the problem is only a warning: the issuer may have changed after
+                        // the role was written.
                         if stored.is_none() {
                             return Err(Error::invalid(problem));
                         }
@@ -60,7 +60,8 @@ pub async fn write_role(
             warnings.extend(advice);
             let mut next = view.clone();
             let writes = vec![next.put_role(&name, role.clone())?];
-            // If the role cannot issue, this is only a warning, because `sign-verbatim` uses fewer fields of the role.
+            // A role that cannot issue is stored with a warning, because `sign-verbatim` may still use it: that
+            // endpoint uses fewer fields.
             let useless = next.role(&name).and_then(|entry| role_feasibility::check_role_feasible(entry, now).err());
             warnings.extend(useless.map(|error| error.text().to_owned()));
             Ok((PlannedChange { view: next, writes, rebuild_crls: false }, (role, warnings)))
@@ -205,8 +206,8 @@ pub async fn write_keys_config(authority: &Authority, default: Option<String>) -
         .await
 }
 
-/// Finds the issuer or key that a reference (id or name) makes the new default. Rejects an empty reference and the word
-/// `default`.
+/// Finds the issuer or key with this reference (id or name), which becomes the new default. Rejects an empty reference
+/// and the word `default`.
 fn resolve_default<'a, T>(reference: &str, what: &str, find: impl FnOnce(&str) -> Option<&'a T>) -> Result<&'a T> {
     if reference.is_empty() || reference.eq_ignore_ascii_case("default") {
         return Err(Error::invalid(format!("default: must be the id or name of one {what}")));

@@ -42,9 +42,9 @@ pub struct ImportedBundle {
     pub imported_issuers: Vec<String>,
     /// Ids of the new keys.
     pub imported_keys: Vec<String>,
-    /// Ids of the imported issuers that the mount already had.
+    /// Ids of existing issuers of the mount whose certificates are in the imported text.
     pub existing_issuers: Vec<String>,
-    /// Ids of the imported keys that the mount already had.
+    /// Ids of existing keys of the mount that are in the imported text.
     pub existing_keys: Vec<String>,
     /// Maps the id of each issuer in this result to the id of its key; the key id is empty if the mount lacks the key.
     pub mapping: BTreeMap<String, String>,
@@ -66,7 +66,7 @@ pub struct BundleImportOptions {
 /// Treatment of a bundle with a CRL that cannot be imported.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum InvalidCrlHandling {
-    /// Nothing is imported: without its CRL, a CA would have no revocations.
+    /// Nothing is imported, because a CA that is imported without its CRL would have no revocations.
     RefuseAll,
     /// The CRL is skipped with a warning, and everything else is imported.
     Skip,
@@ -88,7 +88,7 @@ pub struct ImportedKey {
 ///
 /// # Errors
 /// `Invalid` naming field, block and rule; nothing is imported then. `Busy` while another CRL is imported. If storage
-/// fails after the issuers are imported but before all of their CRLs are, the error says so, and the import can be
+/// fails when the issuers are imported but some of their CRLs are not, the error says so, and the import can be
 /// repeated.
 pub async fn import_pem_bundle(
     authority: &Arc<Authority>,
@@ -101,7 +101,8 @@ pub async fn import_pem_bundle(
         return import_bundle(authority, field, bundle, options).await;
     }
     let authority = Arc::clone(authority);
-    // The import runs in its own task: if the caller disconnects, issuers are still not imported without their CRLs.
+    // The import runs in its own task. If the caller disconnects, the task continues and imports the CRLs of the new
+    // issuers too.
     let work = async move { import_bundle(&authority, field, bundle, options).await };
     tokio::spawn(QueueCaller::current().scope(work)).await.map_err(Error::internal)?
 }
@@ -139,8 +140,8 @@ async fn import_bundle(
             let mut import = BundleImport::new(view, &*signers, now);
             import.issuers_with_crl.clone_from(&issuers_with_crl);
             import.add_all(&incoming)?;
-            // If private keys are refused, the certificates are for keys generated here, which have signed no CRLs
-            // elsewhere.
+            // An endpoint that refuses private keys imports certificates of keys that this server generated. Such keys
+            // have signed no CRLs elsewhere.
             let may_have_published_crls = options.private_keys == PrivateKeyAcceptance::Allowed;
             import.finish(view, may_have_published_crls.then_some(&published))
         })
@@ -150,7 +151,7 @@ async fn import_bundle(
     if let Some(accompanying) = accompanying {
         imported.imported_crls = accompanying.import().await.map_err(|error| {
             let text = format!(
-                "{field}: the issuers were imported, but their CRLs only in part: repeat the import ({})",
+                "{field}: the issuers were imported, but some of their CRLs were not; repeat the import ({})",
                 error.text()
             );
             Error::new(error.kind(), text)
@@ -223,8 +224,8 @@ impl PendingImport {
     }
 
     /// Performs the import on a copy of the mount's state, without storing it. This rejects invalid bundles and
-    /// determines which key made each signature. Returns the import with these results, and the state after it.
-    /// Checking many signatures takes seconds, so this runs before the change.
+    /// determines which key made each signature. Returns the import with these results, and the state of the mount
+    /// after the import. Checking many signatures takes seconds, so this runs before the change.
     fn dry_run(mut self, view: &MountView, signers: &dyn Signers, now: i64) -> Result<(Self, MountView)> {
         let mut import = BundleImport::new(view, signers, now);
         import.add_all(&self)?;
@@ -283,8 +284,8 @@ fn expose_pem<'s>(field: &str, text: &'s Secret) -> Result<&'s str> {
     text.expose_text().ok_or_else(|| Error::invalid(format!("{field}: must be PEM")))
 }
 
-/// Returns the revocation time (epoch seconds) of each certificate that was issued and revoked in this mount, else
-/// `None`.
+/// Returns one value for each certificate: its revocation time (epoch seconds) if this mount issued and revoked it,
+/// else `None`.
 ///
 /// # Errors
 /// `Invalid` when this mount issued a different certificate with the same issuer name and serial number.
@@ -466,9 +467,9 @@ impl<'a> BundleImport<'a> {
         Ok((PlannedChange { view: self.next, writes: self.writes, rebuild_crls }, self.result))
     }
 
-    /// If the mount has no default issuer, chooses the first new issuer with a key, or else the first newly linked one.
-    /// If `default_follows_latest_issuer` is set, a new issuer with a key becomes the default if the import adds
-    /// exactly one.
+    /// If the mount has no default issuer, chooses the first new issuer with a key, or else the first newly linked
+    /// issuer. If `default_follows_latest_issuer` is set and the import adds exactly one new issuer with a key, that
+    /// issuer becomes the default.
     fn choose_default_issuer(&mut self) {
         let has_key = |id: &&String| self.next.signer(id).is_some_and(|s| s.key.is_some());
         let new: Vec<&String> = self.result.imported_issuers.iter().filter(has_key).collect();
@@ -506,8 +507,8 @@ impl<'a> BundleImport<'a> {
         }
     }
 
-    /// Warns about new issuers that share a CRL with an issuer that has another key identifier: a CRL contains only one
-    /// of these identifiers.
+    /// Warns about each new issuer that shares a CRL with an issuer with a different key identifier, because a CRL
+    /// contains only one key identifier.
     fn warn_of_shared_crls(&mut self) {
         for id in &self.result.imported_issuers {
             let Some(IssuerSigner { issuer: new, .. }) = self.next.signer(id).map(|signer| &**signer) else { continue };
@@ -524,7 +525,8 @@ impl<'a> BundleImport<'a> {
         }
     }
 
-    /// Warns about issuers without a verifiable chain that are new, or that had a verifiable chain before the import.
+    /// Warns about each issuer that has no verifiable chain, if the issuer is new or had such a chain before the
+    /// import.
     fn warn_of_unverifiable_chains(&mut self, before: &MountView) {
         let could_issue = |id: &str| before.signer(id).is_none_or(|signer| signer.paths.rejection_reason().is_none());
         for signer in self.next.signers() {

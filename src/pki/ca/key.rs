@@ -87,7 +87,7 @@ impl CaKeySource {
         match origin {
             KeyOrigin::Existing => {
                 if has_kind {
-                    return Err(Error::invalid("key_type, key_bits: must be absent: an existing key has its own"));
+                    return Err(Error::invalid("key_type, key_bits: must be absent for an existing key"));
                 }
                 if !name.is_empty() {
                     warnings.add("key_name ignored: an existing key keeps its name");

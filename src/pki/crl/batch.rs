@@ -17,8 +17,8 @@ const BLOCK_BYTES: usize = 16 << 10;
 const ROW_BITS: u32 = 5;
 /// Number of entries at which a bucket is split.
 const BUCKET_SPLIT_ENTRIES: usize = 1 << 16;
-/// Number of buckets into which a full bucket is split. With fewer, an entry is copied more often; with more, entries
-/// are written to more memory locations.
+/// Number of buckets into which a full bucket is split. With fewer parts, an entry is copied more often; with more
+/// parts, entries are written to more memory locations.
 const SPLIT_PARTS: usize = 4;
 /// When a bucket is split, one sort key per this many entries is sampled to choose the split points.
 const ENTRIES_PER_SAMPLE: usize = 64;
@@ -40,16 +40,16 @@ pub(super) struct EncodedEntry<'a> {
 #[derive(Default)]
 pub struct CrlEntryBatch {
     writer: CrlEntryWriter,
-    /// The leading bits of a serial number select the row; the buckets of a row ascend by their lowest key. Empty until
-    /// the first entry is added.
+    /// Rows of buckets. The leading bits of a serial number select the row; the buckets of a row are in ascending order
+    /// of their lowest keys. Empty until the first entry is added.
     rows: Vec<Vec<EntryBucket>>,
     len: usize,
     bytes: usize,
     latest: Option<i64>,
 }
 
-/// Encoded entries of a range of serial numbers, each preceded by the notAfter of its certificate. As a bucket has only
-/// one write position, all write positions fit into the processor's first-level cache.
+/// Encoded entries of a range of serial numbers, each preceded by the notAfter of its certificate. Because a bucket has
+/// only one write position, all write positions fit into the processor's first-level cache.
 #[derive(Default)]
 struct EntryBucket {
     /// Lower bound of the [`serial_key`] of every entry in this bucket.
@@ -160,9 +160,10 @@ impl EntryBucket {
         self.current_block.len() - before
     }
 
-    /// Splits the bucket: it keeps the lowest serial numbers, and new buckets with the others are returned. Each bucket
-    /// keeps the insertion order. A block whose entries all go to one bucket, the usual case for time-ordered serial
-    /// numbers, is moved without copying. A bucket whose serial numbers share one key is not split.
+    /// Splits the bucket. It keeps the entries with the lowest serial numbers; the other entries move to new buckets,
+    /// which are returned. Each bucket keeps the insertion order. A block whose entries all go to one bucket, the usual
+    /// case for time-ordered serial numbers, is moved without copying. A bucket whose serial numbers share one key is
+    /// not split.
     fn split(&mut self) -> Vec<Self> {
         let mut sample = Vec::with_capacity(self.len / ENTRIES_PER_SAMPLE + self.full_blocks.len() + 1);
         let spans: Vec<BlockKeySpan> =
@@ -313,7 +314,8 @@ fn sort_by_key<T: Copy + Default>(all: &mut Vec<T>, key: impl Fn(&T) -> u64, ord
     all.iter().for_each(|one| ends[slot(one)] += 1);
     let mut sum = 0;
     for end in &mut ends {
-        // Stores the start of the slot. Each item that is placed advances it, so it becomes the end of the slot.
+        // Stores the start of the slot. Each item that is placed advances this position, which thus becomes the end of
+        // the slot.
         sum += std::mem::replace(end, sum);
     }
     let mut spread = vec![T::default(); all.len()];
@@ -385,8 +387,8 @@ mod tests {
         expected
     }
 
-    /// Serial numbers begin with a time in milliseconds, every tenth one twice, and are added in ascending, descending
-    /// and mixed order.
+    /// Serial numbers begin with a time in milliseconds, and every tenth number repeats the one before it. They are
+    /// added in ascending, descending and mixed order.
     #[test]
     fn serials_that_begin_with_a_time_are_divided_among_buckets() {
         let count = 4 * BUCKET_SPLIT_ENTRIES as u64;

@@ -83,14 +83,14 @@ pub struct CrlBuilder {
     layout: Arc<GroupLayout>,
     /// Every revocation up to this sequence number was read.
     loaded: u64,
-    /// Highest value of `loaded`. A reload may end lower after removals, but no CRL may cover less than before.
+    /// Highest value of `loaded`. If rows were removed, a reload may end lower, but no CRL may cover less than before.
     reached: u64,
     /// `true` if the issuers of some revocations are unknown.
     orphans: bool,
     states: HashMap<String, CrlGroupState>,
     /// `true` once the builder has read the stored CRLs.
     restored: bool,
-    /// New CRL numbers must exceed this: clients may have seen higher numbers than a restored backup contains.
+    /// New CRL numbers must exceed this one: clients may have seen higher numbers than a restored backup contains.
     floor: u64,
     /// Every revocation up to this sequence number is on the CRLs of the last build without a failure.
     covers: u64,
@@ -148,13 +148,13 @@ impl CrlBuilder {
         self.states.values_mut().for_each(|state| state.drop_entries(moved));
     }
 
-    /// Drops all state but the highest CRL number, because clients may have seen CRLs that are no longer stored.
+    /// Drops all state but keeps the highest CRL number, because clients may have seen CRLs that are no longer stored.
     fn restart_from_storage(&mut self) {
         let published = self.states.values().map(CrlGroupState::number).max().unwrap_or(0);
         let store = Arc::clone(&self.store);
         let signers = Arc::clone(&self.signers);
         let new = Self::new(self.mount, store, signers, self.clock.clone());
-        // The number minus one, so that the last published CRL is adopted if it is still stored.
+        // One less than the number of the last published CRL, so that this CRL is adopted if it is still stored.
         *self = Self { floor: published.saturating_sub(1), ..new };
     }
 
@@ -226,7 +226,7 @@ impl CrlBuilder {
         self.layout = Arc::new(layout);
     }
 
-    /// Reads new revocations; the first time, and with `follow`, also the stored CRLs.
+    /// Reads new revocations. On the first call, and with `follow`, also reads the stored CRLs.
     async fn load(&mut self, view: &MountView, groups: &[IssuerGroup], follow: bool) -> Result<()> {
         let rows = if follow || !self.restored { self.store.crls(self.mount).await? } else { Vec::new() };
         let (mut stored, rewound) = self.find_newer_crls(groups, rows);
@@ -237,7 +237,7 @@ impl CrlBuilder {
         let mut incoming: HashMap<String, RevocationsByList> =
             groups.iter().map(|g| (g.id.clone(), limits(&g.id).unwrap_or_default())).collect();
         self.read_revocations(&mut incoming, &rewound).await?;
-        // Everything that a published CRL covers counts as read: if storage lacks a revocation, it was removed since.
+        // All revocations that a published CRL covers count as read. If storage lacks one, it was removed later.
         let covered =
             stored.values().map(|lists| lists.complete.covers.max(lists.delta.as_ref().map_or(0, |d| d.covers)));
         self.loaded = covered.max().unwrap_or(0).max(self.loaded).max(self.reached);
@@ -253,9 +253,9 @@ impl CrlBuilder {
         Ok(())
     }
 
-    /// Returns two maps by group id. The first has stored CRLs that are newer than those of this builder. The second
-    /// has groups for which more revocations were read than the newer CRL covers; they are read again after the given
-    /// sequence number.
+    /// Returns two maps by group id. The first has the stored CRLs that are newer than those of this builder. The
+    /// second has the groups of which this builder read more revocations than the newer CRL covers. Its value is the
+    /// sequence number after which the revocations of the group are read again.
     fn find_newer_crls(
         &self,
         groups: &[IssuerGroup],
@@ -405,9 +405,9 @@ impl CrlBuilder {
         batch
     }
 
-    /// Builds the CRLs of a group that are due and returns their number. In back-off, it returns the group's last error
-    /// at once, because another attempt would delay the mount's other groups, unless `wanted` asks for complete or
-    /// delta CRLs.
+    /// Builds the CRLs of a group that are due and returns their number. During back-off, returns the group's last
+    /// error immediately unless `wanted` requests complete or delta CRLs, because another attempt would delay the
+    /// mount's other groups.
     async fn build_group(
         &mut self,
         view: &MountView,
@@ -556,7 +556,7 @@ impl CrlBuilder {
     ) -> Result<u64> {
         let stored = self.highest_stored_number(group).await?;
         if stored < number {
-            // Not a number conflict: the mount is gone, or the CRL would cover less than the stored one.
+            // There is no number conflict: the mount is gone, or the CRL would cover less than the stored CRL.
             return Err(error);
         }
         self.load(view, &issuer_groups(view), true).await?;

@@ -16,7 +16,7 @@ use crate::x509::serial::Serial;
 /// CRL with a million entries form some thousands of chunks.
 const MAX_CHUNK_BYTES: usize = 16 << 10;
 
-/// Number of entries from which a second thread sorts a batch.
+/// Minimum number of entries of a batch that is sorted on a second thread.
 const PARALLEL_SORT_MIN_ENTRIES: usize = 50_000;
 
 /// CRL entries in ascending order of serial number. Clones share the encoded entries.
@@ -80,7 +80,8 @@ impl CrlEntries {
         Self { latest: self.latest.max(others.latest), ..both }
     }
 
-    /// Merges the entries of a batch. They replace entries with the same serial number, also earlier ones in the batch.
+    /// Merges the entries of a batch. An entry of the batch replaces earlier entries with the same serial number, both
+    /// in this set and in the batch.
     #[must_use]
     pub fn with_batch(&self, batch: CrlEntryBatch) -> Self {
         let count = batch.len();

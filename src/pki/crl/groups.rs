@@ -79,10 +79,11 @@ pub(super) struct GroupLayout {
     /// Ids of the deleted issuers in `group_of`.
     former: Vec<String>,
     default_group: Option<String>,
-    /// Group ids of each root by the root's serial number: a root is not on its own CRL.
+    /// The group ids of each root, by the serial number of the root. They are needed because a root is not on its own
+    /// CRL.
     roots: HashMap<Serial, Vec<String>>,
-    /// Revocations of issuers, each with the id of the group whose CRL lists it, that of the issuer's parent. They are
-    /// read from issuer records, because the issuers' certificates may have been issued elsewhere.
+    /// Revocations of issuers. Each has the id of the group whose CRL lists it: the group of the issuer's parent. They
+    /// are read from issuer records, because the issuers' certificates may have been issued elsewhere.
     revoked_issuers: Vec<(String, RevocationRow)>,
 }
 
@@ -108,9 +109,9 @@ impl GroupLayout {
         }
     }
 
-    /// Returns the group whose CRL lists a revocation: that of its issuer, or that of the default issuer if its issuer
-    /// is unknown; no group for a root. The second value is `true` if the issuer is unknown, so that a new default
-    /// issuer would move the entry.
+    /// Returns the group whose CRL lists a revocation. This is the group of the certificate's issuer, or the group of
+    /// the default issuer if the certificate's issuer is unknown. A root has no such group. The second value is `true`
+    /// if the issuer is unknown: a change of the default issuer then moves the entry.
     pub(super) fn group(&self, revocation: &StoredRevocation) -> (Option<&String>, bool) {
         let row = &revocation.row;
         match self.group_of.get(&row.issuer) {
@@ -120,9 +121,9 @@ impl GroupLayout {
         }
     }
 
-    /// Returns `true` if every revocation assigned by `old` has the same group here. Issuer ids are never reused, so a
-    /// new issuer has no earlier revocations except those of deleted issuers. `orphans` is `true` if there are
-    /// revocations of unknown issuers.
+    /// Returns `true` if every revocation that `old` assigns has the same group here. Issuer ids are never reused, so
+    /// no earlier revocation has the id of a new issuer. But a new issuer may adopt the revocations of a deleted issuer
+    /// with the same subject and key. `orphans` is `true` if there are revocations of unknown issuers.
     pub(super) fn is_compatible_with(&self, old: &Self, orphans: bool) -> bool {
         let kept = old.group_of.iter().all(|(issuer, group)| self.group_of.get(issuer) == Some(group));
         let come_back = self.former.iter().any(|id| !old.group_of.contains_key(id));
@@ -134,8 +135,8 @@ impl GroupLayout {
     }
 }
 
-/// Returns the revocation of a revoked issuer, and the group that lists it: that of its first parent, because all
-/// parents have the same name and key.
+/// Returns the revocation of a revoked issuer, with the id of the group that lists it. This is the group of the
+/// issuer's first parent; all parents have the same name and key.
 fn revoked_issuer(
     view: &MountView,
     issuer: &Issuer,

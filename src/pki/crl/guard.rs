@@ -1,7 +1,7 @@
 //! Final check before a complete CRL is published: the new CRL must not lose revocations of the previous one.
 //!
-//! The guard rejects the CRL, counts and logs the rejection; it repairs nothing. An operator overrides it by setting
-//! `disable` in the CRL settings and clearing it again.
+//! The guard rejects the CRL, counts and logs the rejection; it repairs nothing. To override the guard, an operator
+//! sets `disable` in the CRL settings and clears this setting again.
 
 use super::entries::CrlEntries;
 use crate::error::{Error, Result};
@@ -16,8 +16,8 @@ pub(super) struct CrlSummary<'a> {
 
 /// Rejects the CRL `next` if its number is not above that of `last`, if it covers fewer revocations, or if it lost the
 /// entry of an unexpired certificate. `now` is in epoch seconds. `explanation` names an operator's change that explains
-/// lost entries, which are then only logged. `compare` is `true` if the entries of `next` were not made by adding to
-/// those of `last`, so that each entry must be compared.
+/// lost entries, which are then only logged. `compare` is `true` if each entry must be compared, because the entries of
+/// `next` were not made by adding to those of `last`.
 ///
 /// # Errors
 /// `Internal`, with the numbers that conflict.

@@ -1,4 +1,5 @@
-//! Groups revocations read from storage by the stored CRL that covers them.
+//! Sorts the revocations that were read from storage into three parts: covered by the stored complete CRL, by the
+//! stored delta CRL, or by neither.
 
 use super::batch::CrlEntryBatch;
 use super::entries::CrlEntries;

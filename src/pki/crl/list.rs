@@ -54,14 +54,13 @@ impl PublishedCrl {
     }
 }
 
-/// Maximum number of seconds by which a revocation time may be ahead of the current time and still determine
-/// thisUpdate.
+/// A revocation time determines thisUpdate only if it is at most this many seconds ahead of the current time.
 const MAX_CLOCK_ERROR_SECONDS: i64 = 12 * 3600;
 
 /// Returns the thisUpdate of a CRL or OCSP response made at `made_at` (epoch seconds). Like certificates, it is
 /// backdated for clients whose clocks are slow, but it never precedes the latest revocation. Revocation times more than
-/// [`MAX_CLOCK_ERROR_SECONDS`] ahead came from a wrong clock and are ignored; with them, the CRL would not be valid
-/// until then.
+/// [`MAX_CLOCK_ERROR_SECONDS`] ahead came from a wrong clock. They are ignored, because the CRL would otherwise not be
+/// valid until that time.
 pub(crate) fn this_update(made_at: i64, latest_revocation: Option<i64>) -> i64 {
     let backdated = made_at.saturating_sub_unsigned(CRL_BACKDATING_SECONDS);
     let from_cache = latest_revocation.filter(|latest| *latest <= made_at.saturating_add(MAX_CLOCK_ERROR_SECONDS));

@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 use crate::pki::mount::settings::crl::CrlConfig;
 use crate::telemetry;
 
-/// Without `auto_rebuild`, a CRL is renewed this long before its nextUpdate, or a sixth of its lifetime before if that
-/// is shorter.
+/// Without `auto_rebuild`, a CRL is renewed this long before its nextUpdate. If a sixth of its lifetime is shorter,
+/// that period applies instead.
 const RENEW_BEFORE: Duration = Duration::from_secs(12 * 3600);
 /// A CRL is renewed at least this long before its nextUpdate, because a build takes time. Below six minutes of
 /// lifetime, a sixth of the lifetime applies instead.
@@ -23,7 +23,7 @@ const MAX_CLOCK_AHEAD_SECONDS: i64 = 120;
 
 #[derive(Default)]
 pub(super) struct CrlGroupState {
-    /// Entries of all revocations up to the sequence number `covers`. The next complete CRL has these and
+    /// Entries of all revocations up to the sequence number `covers`. The next complete CRL contains these entries and
     /// `new_entries`.
     pub(super) entries: CrlEntries,
     /// Entries that are not on the published complete CRL.
@@ -84,9 +84,9 @@ impl CrlGroupState {
         self.last_sequence = 0;
     }
 
-    /// Returns `true` if a complete CRL is due. `wanted` requests it, and `issuers` is `true` if a revoked issuer is
-    /// not listed yet. A published CRL with a number up to `floor` does not count, because relying parties may have
-    /// seen a higher number elsewhere.
+    /// Returns `true` if a complete CRL is due. `wanted` is `true` if one was requested, and `issuers` is `true` if a
+    /// revoked issuer is not listed yet. A published CRL with a number up to `floor` does not count, because relying
+    /// parties may have seen a higher number elsewhere.
     pub(super) fn is_complete_crl_due(
         &self,
         config: &CrlConfig,
@@ -97,8 +97,8 @@ impl CrlGroupState {
     ) -> bool {
         let Some(complete) = self.complete.as_ref().filter(|list| list.number > floor) else { return true };
         let by_revocation = !config.auto_rebuild && !config.disable && (issuers || !self.new_entries.is_empty());
-        // thisUpdate is legitimately ahead of this clock if a listed revocation is, because the clock of the node that
-        // recorded the revocation was ahead.
+        // thisUpdate is legitimately ahead of this node's clock if a node with a fast clock recorded a listed
+        // revocation.
         let ahead = complete.this_update
             > self.complete_entries.latest_revocation().unwrap_or(i64::MIN).max(now + MAX_CLOCK_AHEAD_SECONDS);
         wanted || self.stale || by_revocation || ahead || now >= renewal_time(config, complete)
@@ -109,7 +109,8 @@ impl CrlGroupState {
         on && (wanted || (self.has_unlisted_revocation() && now >= self.delta_crl_due_at(config)))
     }
 
-    /// Returns `true` if a revocation, or an amended reason of one, is on neither CRL.
+    /// Returns `true` if a revocation, or the amended reason of a revocation, is on neither the complete nor the delta
+    /// CRL.
     pub(super) fn has_unlisted_revocation(&self) -> bool {
         !self.new_entries.is_empty() && self.last_sequence > self.delta_last_sequence
     }
@@ -169,7 +170,7 @@ impl CrlGroupState {
         self.moved = false;
     }
 
-    /// Records in the metrics how long the oldest revocation that was just listed waited to be published.
+    /// Records the publish delay as a metric: the time from the oldest revocation that was just listed until `now`.
     pub(super) fn record_publish_delay(&mut self, now: Time) {
         if let Some(since) = self.waiting_since.take() {
             metrics::histogram!(telemetry::PKI_CRL_PUBLISH_SECONDS).record((now - since).as_seconds_f64().max(0.0));
@@ -181,8 +182,8 @@ impl CrlGroupState {
 pub(super) fn renewal_time(config: &CrlConfig, list: &PublishedCrl) -> i64 {
     let lifetime = Duration::from_secs((list.next_update - list.made_at).max(0) as u64);
     let before = if config.auto_rebuild { config.auto_rebuild_grace_period() } else { RENEW_BEFORE.min(lifetime / 6) };
-    // At most three quarters of the lifetime: a grace period longer than the lifetime must not make every CRL due at
-    // once.
+    // The period is at most three quarters of the lifetime, because a grace period longer than the lifetime must not
+    // make every new CRL due immediately.
     let before = before.max(MIN_REMAINING_LIFETIME.min(lifetime / 6)).min(lifetime / 2 + lifetime / 4);
     list.next_update - before.as_secs() as i64
 }

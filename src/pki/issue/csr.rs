@@ -1,4 +1,4 @@
-//! Checks of the key that a certificate certifies, and of the CSR that proves its possession.
+//! Checks of the key that a certificate certifies, and of the CSR that proves possession of this key.
 
 use crate::error::{Error, Result};
 use crate::pki::mount::role::{Role, RoleKeys};
@@ -14,8 +14,8 @@ use crate::x509::weak_key;
 pub(crate) const CA_WITH_OCSP_SIGNING_REASON: &str = "OCSPSigning, which lets its holder sign OCSP \
     responses for the issuer (RFC 6960 4.2.2.2); a CA needs no OCSPSigning for responses about its own certificates";
 
-/// Returns the start of an error text with the field that requests the extended key usage OCSPSigning, if any: the
-/// CSR's extKeyUsage if it is in `copied`, else `ext_key_usage`.
+/// Returns the start of an error text if the certificate would have the extended key usage OCSPSigning. The text names
+/// the source of the usage: the CSR's extKeyUsage if it is in `copied`, else the field `ext_key_usage`.
 pub(crate) fn ocsp_signing_source(copied: &[RawExtension], requested: &[Vec<u8>]) -> Option<&'static str> {
     match raw_extension::find_extension(copied, oid::EXT_KEY_USAGE) {
         Some(_) => grants_ocsp_signing(copied).then_some("csr: extKeyUsage has"),
@@ -46,7 +46,7 @@ fn min_key_bits(kind: KeyKind) -> u32 {
     }
 }
 
-/// Verifies the strength of a CSR's key and the CSR's signature, for endpoints that have no key rules of their own.
+/// Verifies a CSR's signature and checks the strength of its key, for endpoints that have no key rules of their own.
 ///
 /// # Errors
 /// `Invalid` naming `csr` and the rule.

@@ -47,7 +47,7 @@ pub(super) fn prepare<'r>(issuance: Issuance<'_>, request: &'r IntermediateReque
     let naming = resolve_ca_names(&request.names, csr, &mut warnings)?;
     refuse_ocsp_signing(request, naming.from_csr)?;
     if naming.subject.matches(issuer.certificate.subject()) {
-        warnings.add("common_name: the subject is the issuer's own, which confuses chain building".to_owned());
+        warnings.add("common_name: the subject equals the issuer's subject, which confuses chain building".to_owned());
     }
     let enforce = request.enforce_leaf_not_after_behavior;
     let behaviour = issuer.record.leaf_not_after_behavior.on_truncating_endpoint(enforce);
@@ -92,7 +92,7 @@ fn refuse_ocsp_signing(request: &IntermediateRequest, from_csr: bool) -> Result<
     field.map_or(Ok(()), |field| Err(Error::invalid(format!("{field} {CA_WITH_OCSP_SIGNING_REASON}"))))
 }
 
-/// Returns the path length to encode: the requested one, else one less than the issuer's, if that is limited.
+/// Returns the path length to encode: the requested one, or else the maximum that the issuing chain allows.
 fn path_length(requested: Option<u8>, signer: &IssuerSigner, warnings: &mut Warnings) -> Result<Option<u32>> {
     let max = remaining_path_length(signer)?;
     let length = match (requested.map(u32::from), max) {

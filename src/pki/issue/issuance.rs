@@ -22,7 +22,7 @@ pub(crate) struct Issuance<'a> {
 }
 
 impl Issuance<'_> {
-    /// Returns the reference to the issuer: that in the request path, else the role's, else `default`.
+    /// Returns the reference to the issuer: the one in the request path, else the one in the role, else `default`.
     pub(super) fn issuer_ref<'r>(&'r self, role: Option<&'r Role>) -> &'r str {
         let by_role = || role.map_or("default", |role| &role.issuer_ref);
         self.origin.issuer_ref.as_deref().unwrap_or_else(by_role)

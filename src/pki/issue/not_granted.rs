@@ -49,7 +49,7 @@ pub(super) fn warnings(draft: &CertificateDraft, csr: &Csr) -> Warnings {
     if more > 0 {
         warnings.add(format!("csr: {more} more extensions not granted"));
     }
-    // Certificates never have CSR attributes. The values may be passwords, so they are not quoted.
+    // Certificates never contain attributes of a CSR. Attribute values may be passwords, so they are not quoted.
     let attributes: Vec<String> = csr.other_attributes.iter().map(|oid| attribute_name(oid)).collect();
     if !attributes.is_empty() {
         warnings.add(format!("csr: attributes not granted: {}", join_limited(&attributes)));

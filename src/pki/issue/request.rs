@@ -145,7 +145,8 @@ pub struct IntermediateRequest {
     pub usages: RequestedUsages,
     /// Name constraints of the new CA.
     pub constraints: NameConstraints,
-    /// Subject key identifier; `None` uses the CSR's with `FromCsr`, or else derives the identifier from the key.
+    /// Subject key identifier. If `None`, the identifier comes from the CSR (only with `FromCsr`), or else it is
+    /// derived from the key.
     pub key_id: Option<Vec<u8>>,
     /// Requested signature algorithm.
     pub signature: RequestedSignature,

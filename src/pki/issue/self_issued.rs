@@ -46,7 +46,7 @@ pub(super) async fn sign(
     let kind = key.public().kind();
     if request.require_matching_key_types && kind.name() != certificate.key().kind().name() {
         return Err(Error::invalid(format!(
-            "require_matching_certificate_algorithms: the certificate's key is of type {}, the issuer's of type {}",
+            "require_matching_certificate_algorithms: the certificate's key has type {}, the issuer's key has type {}",
             certificate.key().kind().name(),
             kind.name()
         )));
@@ -80,8 +80,8 @@ pub(super) async fn sign(
     Ok(IssuedCertificate { warnings, ..issued })
 }
 
-/// Returns a warning if the certificate has the issuer's own name, such as a new key of the CA signed by its old key:
-/// the signed certificate then has the same issuer and serial number as the one in the request (RFC 5280 4.1.2.2).
+/// Returns a warning if the certificate has the issuer's own name, for example when a CA signs its new key with its old
+/// key. The signed certificate then has the same issuer and serial number as the one in the request (RFC 5280 4.1.2.2).
 fn repeated_identity_warning(certificate: &Certificate, issuer: &Issuer) -> Option<String> {
     let serial = certificate.serial();
     certificate.issuer().matches(issuer.certificate.subject()).then(|| {
@@ -132,8 +132,8 @@ async fn refuse_used_serial(
     Ok(())
 }
 
-/// Returns the certificate's extensions, in which each non-empty extension of `own` (OID, extension) replaces the
-/// extension with the same OID, or is appended.
+/// Returns the certificate's extensions merged with `own` (OID, extension). Each non-empty extension of `own` replaces
+/// the extension with the same OID, or else is appended.
 pub(crate) fn replace_extensions(certificate: &Certificate, own: &[(&[u8], &Extensions)]) -> Extensions {
     let of = |oid: &[u8]| own.iter().find(|(own, one)| *own == oid && !one.is_empty()).map(|(_, one)| *one);
     let kept = certificate.extensions().iter().map(|e| of(&e.oid).unwrap_or(&e.raw));

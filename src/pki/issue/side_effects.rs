@@ -53,8 +53,8 @@ impl IssueSideEffects {
     /// Determines the lease and the metadata of a request under its role; without a role there are none.
     ///
     /// # Errors
-    /// `Invalid` naming `cert_metadata` and the rule; `Invalid` for a lease on the last use of a token, because it
-    /// would be revoked immediately.
+    /// `Invalid` naming `cert_metadata` and the rule; `Invalid` for a lease on the last use of a token, because the
+    /// lease would be revoked immediately.
     pub(crate) fn of(origin: &IssueContext, metadata: Option<&str>, role: Option<&Role>) -> Result<Self> {
         let metadata = check_metadata(metadata, role)?;
         let lease = role
@@ -63,7 +63,7 @@ impl IssueSideEffects {
         Ok(Self { lease: lease.transpose()?, metadata })
     }
 
-    /// Requests a lease without metadata, for a request at `path`.
+    /// Creates side effects with a lease and without metadata, for a request at `path`.
     ///
     /// # Errors
     /// `Invalid` on the last use of a token, and for a batch token without a parent.

@@ -2,7 +2,7 @@
 //! an optional role sets lifetimes, issuer and storage.
 //!
 //! The CSR's extensions are copied unchanged, in their order, after the server's own. authorityKeyIdentifier always
-//! comes from the issuer, and so do URLs if it has any. CA certificates are rejected.
+//! comes from the issuer. URLs come from the issuer if it has any. CA certificates are rejected.
 
 use std::collections::HashSet;
 
@@ -111,7 +111,7 @@ fn time_stamping_warning(draft: &CertificateDraft) -> Option<&'static str> {
     let purposes = read_ext_key_usage(extension.value).ok()?;
     let fits = extension.critical == Some(true) && purposes.len() == 1;
     (purposes.contains(&oid::TIME_STAMPING) && !fits).then_some(
-        "extKeyUsage: verifiers of time stamps want id-kp-timeStamping alone, in a critical extension (RFC 3161 2.3)",
+        "extKeyUsage: verifiers of time stamps need id-kp-timeStamping alone, in a critical extension (RFC 3161 2.3)",
     )
 }
 

@@ -16,13 +16,13 @@ pub const MAX_CHAIN_LENGTH: usize = 64;
 const MAX_ISSUERS: usize = 1000;
 /// Maximum number of issuers with the same subject in a mount: each pair of them may cost a signature check.
 const MAX_ISSUERS_PER_SUBJECT: usize = 128;
-/// Maximum number of issuers with the same subject and key in a mount: each certifies all self-signed ones.
+/// Maximum number of issuers with the same subject and key in a mount: each of them certifies all self-signed ones.
 const MAX_ISSUERS_PER_SUBJECT_AND_KEY: usize = 16;
 
 /// The issuers of a mount by id.
 pub type Issuers = BTreeMap<String, Arc<Issuer>>;
 
-/// The ids of the parents of each issuer: self-signed parents first, each group sorted by id.
+/// The ids of the parents of each issuer: self-signed parents come first, then all others, both sorted by id.
 pub type Parents = BTreeMap<String, Vec<String>>;
 
 /// Computes the parents of all issuers. Signature results that the records lack are taken from `earlier`, or else
@@ -31,8 +31,8 @@ pub fn compute_parents(issuers: &Issuers, earlier: &Parents) -> Parents {
     issuers.iter().map(|(id, issuer)| (id.clone(), find_parents(issuer, issuers.values(), earlier))).collect()
 }
 
-/// Returns `true` if `parent` certifies `child`: according to the record of either issuer, else to `earlier`, else to a
-/// signature check.
+/// Returns `true` if `parent` certifies `child`: according to the record of either issuer, else according to `earlier`,
+/// else according to a signature check.
 fn certifies_issuer(parent: &Issuer, child: &Issuer, earlier: &Parents) -> bool {
     let above = &parent.record;
     let below = &child.record;

@@ -61,7 +61,8 @@ impl Cluster {
     }
 }
 
-/// Returns why relying parties may fail to fetch a URL from a certificate. URLs with placeholders are not checked.
+/// Returns a warning if relying parties may fail to fetch data from `url`, which certificates will contain. URLs with
+/// placeholders are not checked.
 pub(crate) fn relying_party_warning(url: &str) -> Option<&'static str> {
     let url = url::Url::parse(url).ok()?;
     let is_loopback = match url.host()? {

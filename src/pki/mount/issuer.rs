@@ -149,8 +149,8 @@ pub struct IssuerRecord {
     /// Known results of signature checks with other issuers. The view fills them in; callers may leave them empty.
     #[serde(default, skip_serializing_if = "IssuerSignatures::are_unknown")]
     pub signatures: IssuerSignatures,
-    /// The authority id that an earlier issuer with the same key and a matching subject has; `None` if it equals the id
-    /// computed from this certificate. Issuers of one authority share CRLs. The view sets this field.
+    /// The authority id, if it was taken from an earlier issuer with the same key and a matching subject; `None` if it
+    /// equals the id computed from this certificate. Issuers of one authority share CRLs. The view sets this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authority: Option<String>,
 }
@@ -366,8 +366,8 @@ impl MountKey {
     }
 }
 
-/// Returns the id of an authority from the bytes of its subject and key. It is stored with CRLs and deleted issuers.
-/// Callers use [`Issuer::authority_id`], which also handles subjects in other encodings.
+/// Computes the id of an authority from the bytes of its subject and key. The id is stored with CRLs and deleted
+/// issuers. Callers use [`Issuer::authority_id`], which also handles subjects in other encodings.
 fn authority_id(certificate: &Certificate) -> String {
     let authority = [certificate.subject().as_der(), certificate.key().spki()].concat();
     hex(&digest(&SHA256, &authority).as_ref()[..16])

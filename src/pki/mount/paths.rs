@@ -72,8 +72,8 @@ impl CertificationPath {
 pub struct CertificationPaths(Vec<CertificationPath>);
 
 impl CertificationPaths {
-    /// Finds the paths of `issuer` and sorts them: rejected paths come last, then incomplete ones (root unknown), then
-    /// longer ones, then those that expire earlier.
+    /// Finds the paths of `issuer` and sorts them by preference: accepted before rejected paths, then complete before
+    /// incomplete paths (root unknown), then shorter before longer paths, then those that expire later.
     pub(super) fn of(issuer: &Arc<Issuer>, issuers: &Issuers, parents: &Parents) -> Self {
         let mut search = PathSearch { issuers, parents, steps: 0, found: Vec::new() };
         search.extend(&mut vec![Arc::clone(issuer)]);
@@ -110,9 +110,9 @@ impl CertificationPaths {
         self.0.iter().filter(|path| path.rejection.is_none())
     }
 
-    /// Returns the maximum number of CAs below the issuer. It holds on every path that is not rejected, because a
-    /// verifier may build any of them. Incomplete paths (root unknown) count only if no path is complete (RFC 5280
-    /// 4.2.1.9).
+    /// Returns the maximum number of CAs below the issuer. This maximum holds on every path that is not rejected,
+    /// because a verifier may build any of them. Incomplete paths (root unknown) count only if no path is complete (RFC
+    /// 5280 4.2.1.9).
     pub(super) fn path_length(&self) -> Option<u32> {
         let has_root = self.accepted_paths().any(CertificationPath::is_complete);
         let counted = self.accepted_paths().filter(|path| path.is_complete() || !has_root);
@@ -218,7 +218,7 @@ fn rejection_reason(path: &[Arc<Issuer>]) -> Option<String> {
 }
 
 /// Returns the maximum number of CAs below the first issuer (RFC 5280 4.2.1.9, 6.1.4): the minimum over all path
-/// lengths, each reduced by the CAs in between. Self-issued CAs do not count.
+/// lengths, each reduced by the number of CAs between its CA and the first issuer. Self-issued CAs do not count.
 fn max_path_length(path: &[Arc<Issuer>]) -> Option<u32> {
     let mut least: Option<u32> = None;
     let mut between = 0;

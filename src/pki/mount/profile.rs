@@ -22,8 +22,8 @@ pub struct EncodedRole {
     pub version: u64,
     /// The role's RDNs in subject order: C, ST, L, STREET, POSTALCODE, O, OU.
     pub subject: Rdns,
-    /// For RSA, EC and Ed25519 keys: keyUsage, extKeyUsage and basicConstraints in that order, each only if the role
-    /// sets it.
+    /// The extensions for RSA, for EC and for Ed25519 keys. Each element has keyUsage, extKeyUsage and basicConstraints
+    /// in that order, each only if the role sets it.
     leading_extensions: [Extensions; 3],
     /// The certificatePolicies extension; empty when the role has no policies.
     pub policies: Extensions,

@@ -20,7 +20,7 @@ use crate::x509::serial::Serial;
 /// The OCSP responder of all issuers with the same subject and key.
 pub struct Responder {
     issuers: HashSet<String>,
-    /// Authority ids of the issuers, by which revocations of deleted issuers are assigned.
+    /// Authority ids of the issuers. Revocations of deleted issuers are assigned to a responder by authority id.
     authorities: HashSet<String>,
     /// Any of the issuers: all have the same key and matching names.
     representative: Arc<Issuer>,
@@ -113,8 +113,8 @@ impl Responder {
 #[derive(Default)]
 pub struct Responders {
     all: Vec<Responder>,
-    /// Index into `all` by the hash of name and key in a CertID, for every hash function; their hashes differ in
-    /// length.
+    /// Index into `all` by the hashes of name and key in a CertID. One map has the hashes of every hash function,
+    /// because they differ in length.
     by_hashes: HashMap<Vec<u8>, usize>,
 }
 

@@ -1,9 +1,8 @@
 //! Roles: the rules for certificates that callers of a mount may obtain.
 //!
-//! A [`Role`] is the stored record. [`Role::checked`] rejects roles that cannot be honoured at issuance, including
-//! fields whose enforcement is not implemented. [`names`](crate::pki::check::names) and
-//! [`validity`](crate::pki::check::validity) apply the rules to requests. Roles stored by an older version get defaults
-//! for missing fields.
+//! A [`Role`] is the stored record. [`Role::checked`] rejects roles with rules that this server cannot enforce at
+//! issuance. [`names`](crate::pki::check::names) and [`validity`](crate::pki::check::validity) apply the rules to
+//! requests. Roles stored by an older version get defaults for missing fields.
 //!
 //! [`CompiledRole`] holds the parsed lists; [`CompiledRole::filled_for`] fills in templates for each request.
 
@@ -166,8 +165,8 @@ resource! {
     }
 }
 
-/// Returns the default key usages for a key of this kind: no keyEncipherment for EC (RFC 8813 3), neither it nor
-/// keyAgreement for Ed25519 (RFC 9295 3), no keyAgreement for RSA (RFC 3279 2.3.1).
+/// Returns the default key usages for a key of this kind: no keyEncipherment for EC (RFC 8813 3), no keyEncipherment
+/// and no keyAgreement for Ed25519 (RFC 9295 3), no keyAgreement for RSA (RFC 3279 2.3.1).
 pub(crate) fn default_key_usage(kind: KeyKind) -> KeyUsage {
     match kind {
         KeyKind::Rsa { .. } => KeyUsage::DIGITAL_SIGNATURE.union(KeyUsage::KEY_ENCIPHERMENT),
@@ -189,7 +188,7 @@ impl Role {
     }
 
     /// Returns the requested hash size for signatures in bits; 0 means the default of the issuer's key. Roles for RSA
-    /// keys store 256 if none was set, so 256 counts as not set for them.
+    /// keys store 256 if none was set, so 256 counts as not set for such roles.
     pub(crate) fn requested_signature_bits(&self) -> u32 {
         match self.signature_bits {
             SignatureBits::SHA_256 if self.keys.are_rsa() => 0,
@@ -197,8 +196,8 @@ impl Role {
         }
     }
 
-    /// Returns the key usages for a key of this kind: those that a write of the role set, else the defaults that suit
-    /// the key.
+    /// Returns the key usages for a key of this kind: those that were set by a write of the role, else the defaults
+    /// that suit the key.
     ///
     /// Roles of older versions do not record whether `key_usage` was set. Any list other than the default counts as
     /// set; unknown names in it are ignored.

@@ -1,9 +1,9 @@
 //! Stored results of signature checks between the issuers of a mount.
 //!
 //! Each signature is checked once. The result is stored in the issuer's record, so that neither a restart nor a change
-//! by another node repeats the check. The certificate of an id never changes and ids are never reused, so a result
-//! stays valid as long as [`SIGNATURE_CHECKS_VERSION`] stays the same. Results that are missing or from another version
-//! are computed again.
+//! by another node repeats the check. The certificate of an issuer id never changes and ids are never reused, so a
+//! result stays valid as long as [`SIGNATURE_CHECKS_VERSION`] stays the same. Results that are missing or from another
+//! version are computed again.
 
 use std::collections::BTreeMap;
 

@@ -128,18 +128,19 @@ fn supported_algorithm(
     })
 }
 
-/// Returns the default certificate algorithm of a managed key: that of its kind if the key supports it, else the first
-/// that it supports. Does not call the key's backend.
+/// Returns the default certificate algorithm of a managed key: the default of its kind if the key supports that, else
+/// the first algorithm that the key supports. Does not call the key's backend.
 ///
 /// # Errors
-/// `Invalid` with the reason when it supports no algorithm; those of [`Signers::signer`].
+/// `Invalid` with the reason when the key supports no algorithm; those of [`Signers::signer`].
 pub(crate) fn first_supported_algorithm(key: &ManagedKey, signers: &dyn Signers) -> Result<SignatureAlgorithm> {
     let implied = SignatureAlgorithm::for_issuer(key.public.kind(), 0, false)?;
     supported_algorithm(key, signers, implied, |_| true)
 }
 
-/// Returns the default of an issuer's setting for the algorithm of CRLs and OCSP responses. Empty, except for a managed
-/// key that does not support the default of its kind: then its [first](first_supported_algorithm) algorithm.
+/// Returns the default of an issuer's setting for the algorithm of CRLs and OCSP responses. This default is usually
+/// empty. If a managed key does not support the default algorithm of its kind, it is the
+/// [first](first_supported_algorithm) algorithm that the key supports.
 pub(crate) fn default_revocation_algorithm(key: &SigningKey, signers: &dyn Signers) -> String {
     let Some(key) = key.managed() else { return String::new() };
     let implied = SignatureAlgorithm::for_issuer(key.public.kind(), 0, false).ok();

@@ -1,5 +1,5 @@
 //! Authority information URLs: locations of the CA certificate, CRLs and OCSP responders (RFC 5280 4.2.1.13, 4.2.2.1).
-//! The mount has a set; an issuer's own set, if any, replaces it completely.
+//! The mount has one set of URLs; an issuer's own set, if any, replaces the mount's set completely.
 
 use serde::{Deserialize, Serialize};
 
@@ -61,7 +61,7 @@ impl Urls {
         Ok(self)
     }
 
-    /// Returns the URLs with the placeholders replaced for which `cluster` has a value.
+    /// Returns the URLs, with those placeholders replaced for which `cluster` has a value.
     #[must_use]
     pub fn with_cluster_urls(&self, cluster: &Cluster) -> Self {
         let mut urls = self.clone();

@@ -62,7 +62,7 @@ pub struct IssuersConfig {
     pub default_follows_latest_issuer: bool,
     /// Time of the last change of the default or removal of an issuer, epoch seconds; 0 for never.
     pub changed_at: i64,
-    /// Authority ids of deleted issuers by issuer id: issuers with the same name and key list their revocations.
+    /// Authority ids of deleted issuers by issuer id. The CRL of the same authority lists their revocations.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub former: BTreeMap<String, String>,
 }

@@ -129,7 +129,8 @@ fn keys_with_parts_of_two_keys_are_refused() {
     let numbers = |text: &str| pem::parse_first_block(text).unwrap().unwrap().1;
     let one = numbers(&one);
     let two = numbers(&two);
-    // An RSA private key ends with its CRT values (RFC 8017 A.1.2). The test replaces them by those of another key.
+    // An RSA private key ends with its CRT values (RFC 8017 A.1.2). The test replaces them with the CRT values of
+    // another key.
     let at = one.len() - 200;
     let mixed = [&one[..at], &two[two.len() - 200..]].concat();
     let error = parse_key("pem_bundle", &pem::encode("PRIVATE KEY", &mixed)).err().expect("must be refused");

@@ -22,8 +22,7 @@ fn check_without_other_issuers(certificate: &Certificate) -> Result<Vec<String>>
 #[test]
 fn extension_that_verifiers_reject_is_refused_by_name() {
     let key = root("ec", 256).0;
-    // Extension values that verifiers reject: NULL, an empty list, and others that Go, OpenSSL or `cryptography`
-    // reject.
+    // Extension values that Go, OpenSSL or `cryptography` rejects, such as NULL and an empty list.
     let (null, empty): (&[u8], &[u8]) = (&[5, 0], &[0x30, 0]);
     for (oid, critical, value, name) in [
         (oid::NAME_CONSTRAINTS, true, empty, "nameConstraints"),
@@ -51,8 +50,9 @@ fn extension_that_verifiers_reject_is_refused_by_name() {
         (oid::CERTIFICATE_POLICIES, false, null, "certificatePolicies"),
         (oid::POLICY_CONSTRAINTS, true, empty, "policyConstraints"),
         (oid::POLICY_CONSTRAINTS, false, empty, "policyConstraints"),
-        // Lists with an element that all verifiers accept, followed by one that all reject: a wildcard, then a
-        // non-contiguous mask; and a host name with a space, then a URI with a space.
+        // Each list has an element that all verifiers accept, followed by an element that all verifiers reject.
+        // nameConstraints: a wildcard, then a non-contiguous mask. subjectAltName: a host name with a space, then a URI
+        // with a space.
         (
             oid::NAME_CONSTRAINTS,
             true,

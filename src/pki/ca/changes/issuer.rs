@@ -91,7 +91,7 @@ impl CurrentIssuer<'_> {
     /// `Invalid` when the issuer is revoked and would be allowed to sign certificates.
     pub fn check_usage(&self, usage: IssuerUsage) -> Result<IssuerUsage> {
         if usage.issuing && self.signer.issuer.record.revoked_at.is_some() {
-            return Err(Error::invalid("usage: a revoked issuer may not have issuing-certificates"));
+            return Err(Error::invalid("usage: a revoked issuer must not have the usage issuing-certificates"));
         }
         Ok(usage)
     }

@@ -42,8 +42,10 @@ impl PutKeyResult {
 }
 
 /// Adds a key to the mount's state `next`, makes it the default key if there is none, and links the issuers with this
-/// public key to it; their modification time becomes `now` (epoch seconds). If the mount already has the public key,
-/// its entry keeps its name; if that entry and `key` are managed, it then signs with the managed key of `key`.
+/// public key to it. The modification time of these issuers becomes `now` (epoch seconds).
+///
+/// If the mount already has a key with this public key, the existing entry keeps its name. If the existing key and
+/// `key` are both managed, the entry then signs with the managed key of `key`.
 ///
 /// # Errors
 /// `Invalid` when the name of a new key is in use.

@@ -8,8 +8,8 @@ use crate::pki::mount::view::MountView;
 use crate::pki::store::RemovableRevocations;
 
 impl CrlBuilder {
-    /// Returns the revocations that may be removed, because the complete CRL of every group has listed them since their
-    /// certificates expired. Groups without a signer and mounts with disabled CRLs set no limit.
+    /// Returns the revocations that may be removed: the complete CRL of every group covers them, and was issued after
+    /// their certificates expired. Groups without a signer and mounts with disabled CRLs set no limit.
     pub(super) fn removable_revocations(&self, view: &MountView, groups: &[IssuerGroup]) -> RemovableRevocations {
         if view.crl_config.value.disable {
             return RemovableRevocations::ALL;

@@ -34,8 +34,8 @@ impl CrlBuilder {
             for (name, made) in [(group.id.clone(), complete), (delta_group_id(&group.id), delta)] {
                 let Some(row) = stored.iter().find(|row| row.group == name) else { continue };
                 if made != Some(row.number) {
-                    // A delta CRL cannot be rebuilt without its complete CRL, so that CRL's amended revocations count
-                    // for it too.
+                    // A delta CRL cannot be rebuilt without its complete CRL, so the amended revocations of the
+                    // complete CRL count for the delta CRL too.
                     let amended = self.count_amended_revocations(group, row).await?.max(of_complete);
                     of_complete = amended;
                     unreproducible.push(UnreproducibleCrl {

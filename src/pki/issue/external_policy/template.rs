@@ -96,7 +96,7 @@ fn parse_template(text: &str) -> Result<Certificate> {
     }
 }
 
-/// Checks the template as far as this does not depend on the issuer.
+/// Checks those properties of the template that do not depend on the issuer.
 fn check_template(template: &Certificate, operation: &PolicyOperation, key: &PublicKey) -> Result<()> {
     if template.key() != key {
         return refuse("the template's public key is not the request's");
@@ -154,7 +154,8 @@ fn check_path_length(template: &Certificate, signer: &IssuerSigner) -> Result<()
     }
 }
 
-/// Returns the template's validity. If it ends after the issuer's, the issuer's `leaf_not_after_behavior` applies.
+/// Returns the template's validity. If it ends after the issuer's validity, the issuer's `leaf_not_after_behavior`
+/// applies.
 fn template_validity(
     template: &Certificate,
     signer: &IssuerSigner,
@@ -172,8 +173,8 @@ fn template_validity(
     validity::check_validity_range(template.not_before(), end)
 }
 
-/// Merges the extensions of template and issuer: the issuer's replace the template's or are appended. Adds a subject
-/// key identifier if the template has none.
+/// Merges the extensions of template and issuer. An extension of the issuer replaces the template's extension with the
+/// same OID, or else is appended. Adds a subject key identifier if the template has none.
 fn merge_extensions(template: &Certificate, issuer_parts: &EncodedIssuerParts) -> Extensions {
     let locations = &issuer_parts.locations;
     let key_id = match template.extension(oid::SUBJECT_KEY_ID) {

@@ -10,7 +10,8 @@ use crate::x509::oid;
 use crate::x509::reader::{DerReader, DerResult};
 use crate::x509::writer::{SEQUENCE, context};
 
-/// Certificate policies, at least one of which a certificate below the path must have; `None` accepts any policy.
+/// The certificate policies that a path accepts. A certificate below the path must have at least one of them; with
+/// `None`, any policy suffices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequiredPolicies(Option<BTreeSet<Vec<u8>>>);
 

@@ -116,8 +116,8 @@ impl AllowedDomains {
         Self { texts: CaseInsensitiveTexts::new(&list), reversed: reversed.into(), patterns: PatternList::new(&list) }
     }
 
-    /// Returns `true` if `name` ends in a dot and one of the domains, case-sensitively. Reads the name from its end and
-    /// narrows the range of matching domains with each byte, in linear time.
+    /// Returns `true` if `name` ends with a dot followed by one of the domains; case-sensitive. Reads the name from its
+    /// end and narrows the range of matching domains with each byte, in linear time.
     pub fn contain_parent_domain_of(&self, name: &str) -> bool {
         let mut left = &self.reversed[..];
         for (read, byte) in name.bytes().rev().enumerate() {

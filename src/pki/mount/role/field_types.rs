@@ -150,7 +150,7 @@ impl Keyword for NotBeforeBound {
         &[(Self::Permit, "permit"), (Self::Duration, "duration"), (Self::Forbid, "forbid")];
 }
 
-/// Rule for `not_after` in requests; [`Self::Until`] also limits certificates of requests without it.
+/// Rule for `not_after` in requests; [`Self::Until`] also limits certificates of requests that set no `not_after`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum NotAfterBound {

@@ -37,7 +37,7 @@ impl PolicyInformation {
         let non_empty = |text: Option<String>| text.filter(|t| !t.is_empty());
         let policy = Self { oid: oid.to_owned(), cps: non_empty(cps), notice: non_empty(notice) };
         if policy.cps.iter().chain(&policy.notice).any(|text| text.chars().any(char::is_control)) {
-            return Err(policy_error("cps and notice must not hold control characters"));
+            return Err(policy_error("cps and notice must not contain control characters"));
         }
         if policy.cps.as_ref().is_some_and(|cps| !cps.is_ascii()) {
             return Err(policy_error("cps must be ASCII"));
@@ -107,8 +107,8 @@ impl CertificatePolicies {
     /// Validates policies, keeps their order and drops duplicates. Policies read from storage skip this check.
     ///
     /// # Errors
-    /// `Invalid` naming `policy_identifiers`: for an OID with different qualifiers, a `cps` that is not a URI, or more
-    /// or longer policies than [`POLICY_LIST_LIMITS`].
+    /// `Invalid` naming `policy_identifiers`: for an OID that occurs with different qualifiers, a `cps` that is not a
+    /// URI, or more or longer policies than [`POLICY_LIST_LIMITS`].
     pub fn new(policies: Vec<PolicyInformation>) -> Result<Self> {
         let mut distinct: Vec<PolicyInformation> = Vec::new();
         if policies.len() > POLICY_LIST_LIMITS.entries {

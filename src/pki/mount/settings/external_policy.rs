@@ -117,7 +117,7 @@ fn check_url(text: &str) -> Result<()> {
         return refuse("must begin with https:// and have a host");
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return refuse("must hold no user name or password; use service_client_cert_bundle");
+        return refuse("must not contain a user name or password; use service_client_cert_bundle");
     }
     if url.fragment().is_some() {
         return refuse("must have no fragment");

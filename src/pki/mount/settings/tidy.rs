@@ -211,7 +211,7 @@ pub fn parse_pause(text: impl Into<String>) -> Result<DurationText> {
 pub fn check_page_size(size: i64) -> Result<i64> {
     if (1..MIN_PAGE_SIZE).contains(&size) {
         return Err(Error::invalid(format!(
-            "page_size: must be at least {MIN_PAGE_SIZE}, or 0 to leave it to the server"
+            "page_size: must be at least {MIN_PAGE_SIZE}, or 0 to let the server choose"
         )));
     }
     Ok(size)
