@@ -13,8 +13,8 @@ use crate::projects::attributes::{AttributeReader, AttributeValue};
 use crate::projects::rejection::{ApiRejection, Fault, Faults, WorkResult};
 use crate::projects::tag::{self, Tag, TagSelection};
 
-/// Maximum number of resources in one list of a body. With it the longest valid document, an agent pool with its three
-/// lists, has 9,012 values, within [`fields::MAX_VALUES`].
+/// Maximum number of resources in one list of a body. The longest valid document (an agent pool with its three lists)
+/// then has 9,012 values, which [`fields::MAX_VALUES`] allows.
 pub const MAX_RESOURCES_PER_LIST: usize = 1000;
 
 /// Maximum length of an id, in characters. The longest ids are user names.

@@ -89,7 +89,7 @@ pub enum ResponseBody {
     Streamed(PieceStream),
     /// `wrap_info` of the envelope: the wrapping token that replaces a wrapped response.
     Wrapped(Box<WrapInfo>),
-    /// A wrapped response that the caller unwraps, as it was stored.
+    /// A stored wrapped response, for the caller that unwraps it.
     Unwrapped(WrappedResponse),
 }
 

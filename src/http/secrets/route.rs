@@ -147,10 +147,12 @@ pub(super) const MAX_UNAUTHENTICATED_BODY_BYTES: usize = 16 << 10;
 pub struct Route {
     /// The operation.
     pub operation: Operation,
-    /// The path below the mount, without a trailing `/`. `:serial` matches a segment of `(0x)?[0-9A-Fa-f:-]+`, and any
-    /// other `:name` a segment with the grammar of names. `*rest` matches one or more segments of any text; literal
-    /// segments may follow. `**tail`, only at the end and after literals, matches the whole rest as the client sent it,
-    /// including `/` and `%`, and is stored in [`Call::body`].
+    /// The path below the mount, without a trailing `/`. Its segments are literals or placeholders:
+    /// - `:serial` matches one segment of the form `(0x)?[0-9A-Fa-f:-]+`.
+    /// - Any other `:name` matches one segment that is a valid name.
+    /// - `*rest` matches one or more segments with any text. Only literals may follow it.
+    /// - `**tail` matches the rest of the path as the client sent it, including `/` and `%`. It is allowed only at the
+    ///   end, after literals. The matched text is stored in [`Call::body`].
     ///
     /// `:serial`, `:…_ref`, `:backend`, `:managed_key`, `:login_role` and `*name` (of a policy or an entity) have
     /// alternative [spellings](crate::auth::policy::Spelling). Authorization, handler and audit use the canonical one.
@@ -173,7 +175,7 @@ pub struct Route {
     /// `true` if no response contains secrets, so that responses may be compressed
     /// ([`encoding`](crate::http::encoding)).
     pub compressible: bool,
-    /// `true` if requests are audited. Health checks and metrics are not.
+    /// `true` if requests are audited. Health checks and metrics are not audited.
     pub audited: bool,
     /// `true` if the handler receives the token of the request although the route needs none; the token is not
     /// validated.
@@ -182,8 +184,8 @@ pub struct Route {
     pub accepts_idempotency_key: bool,
     /// `true` if the route is available on the [public listener](crate::http::public).
     pub on_public_listener: bool,
-    /// Checks whether the resource exists. Writes that create a resource then need the capability `create`, and writes
-    /// that change one need `update`. Without this check, all writes need `update`.
+    /// Checks whether the resource exists. With this check, writes that create a resource need the capability `create`,
+    /// and writes that change an existing resource need `update`. Without it, all writes need `update`.
     pub exists: Option<ExistenceCheck>,
     /// The handler.
     pub handler: RouteHandler,
@@ -409,11 +411,12 @@ pub struct Call {
     pub mount: Arc<Mount>,
     /// The matched route.
     pub route: &'static Route,
-    /// The path below `/v1` in canonical spelling, to which policies apply.
+    /// The path below `/v1` in canonical spelling. Policies apply to that spelling.
     pub full_path: String,
     /// `true` if the client sent a name that was not in canonical spelling.
     pub was_normalized: bool,
-    /// `true` if the client sent another server's name for a type of managed keys, which was replaced.
+    /// `true` if the client's path named a type of managed keys as a compatible server does. That name was replaced by
+    /// this server's name.
     pub used_alias: bool,
     /// The range of [`Call::full_path`] below the mount, without the trailing `/` of a list.
     pub(super) below_mount: std::ops::Range<usize>,
