@@ -434,8 +434,8 @@ async fn identify_caller(
     let needs = if from_cache { parsed.operation } else { target.needed_operation(state, &caller, parsed).await? };
     let decision = state.auth.decide(&caller, needs, target.request_path(parsed), None);
     let is_permitted = target.allows(decision, parsed);
-    // `is_permitted` is also true for a request for help, which needs no permission; `allowed` requires the permission
-    // to read the metrics.
+    // A request for help needs no permission, so `is_permitted` is `true` for it. `allowed` is `true` only if the
+    // caller has the permission to read the metrics.
     if decision.allowed && is_permitted && !from_cache && target.is_metrics() {
         state.auth.remember_for_outage(&caller);
     }

@@ -1,8 +1,8 @@
 //! Builds the audit records of projects API requests.
 //!
 //! A [`ProjectsRequestAudit`] follows a request from start to response, and gathers the fields of its audit entries
-//! while an audit device is enabled. Nothing inside a session waits for a device, so an audited read identifies its
-//! caller before its session begins.
+//! while an audit device is enabled. Nothing inside a session waits for a device, so the caller of an audited read is
+//! identified before the session begins.
 
 use std::net::IpAddr;
 use std::time::Instant;

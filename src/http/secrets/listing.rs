@@ -3,9 +3,9 @@
 //! The first page is read before the status is sent, so that early errors are normal responses. A list that fits into
 //! the first page is sent as a whole. Each later page is read after the client has received the previous one, so a list
 //! holds no store connection between two pages. An error, or the loss of the caller's permission, aborts the response,
-//! so that it never looks complete. A long list is not a snapshot: `key_info` is read after `keys`, over the same
-//! range, and may miss rows that were deleted in the meantime. [`long_lists`](crate::http::long_lists) limits the
-//! number of long lists.
+//! so that an incomplete list never looks complete. A long list is not a snapshot: `key_info` is read after `keys`,
+//! over the same range, and may miss rows that were deleted in the meantime. [`long_lists`](crate::http::long_lists)
+//! limits the number of long lists.
 
 mod permission;
 

@@ -280,8 +280,9 @@ impl ResolvedRoute {
         if !is_authorized || !writes || route.is_none() {
             let time = if writes { time } else { time.min(body::UNUSED_BODY_TIMEOUT) };
             let passed = body::discard(headers, payload, limit, time).await;
-            // Authorization errors take precedence over errors in the body. Only the error for its size comes first,
-            // because the size is checked before the caller is identified. Errors in an unused body are ignored.
+            // Authorization errors take precedence over errors in the body. Only the error for a body that is too long
+            // comes first, because the length is checked before the caller is identified. Errors in an unused body are
+            // ignored.
             passed.or_else(|error| {
                 if is_authorized && writes || error.kind() == Kind::TooLarge { Err(error) } else { Ok(()) }
             })?;

@@ -80,7 +80,7 @@ struct WorkspaceView {
 struct WorkspaceIncludes {
     /// External id of the organization's default project, if the response includes the organization.
     organization: Option<Option<String>>,
-    /// The included projects, those that the caller may see.
+    /// The included projects: only those that the caller may see.
     projects: Vec<Project>,
     /// The tags of the projects, keyed by the row id of the project.
     tags: Option<HashMap<i64, Vec<TagBinding>>>,
@@ -193,7 +193,7 @@ async fn load_included(
     }
     if include.contains(&"project") {
         included_rows.projects = project::load_by_rows(tx, member, &rows).await?;
-        // A caller may see a workspace but not its project.
+        // A caller may have the right to see a workspace, but not its project.
         included_rows.projects.retain(|project| project.rights.has(ProjectRights::READ));
     }
     if include.contains(&"effective_tag_bindings") {
