@@ -150,7 +150,7 @@ pub struct Route {
     /// The path below the mount, without a trailing `/`. Its segments are literals or placeholders:
     /// - `:serial` matches one segment of the form `(0x)?[0-9A-Fa-f:-]+`.
     /// - Any other `:name` matches one segment that is a valid name.
-    /// - `*rest` matches one or more segments with any text. Only literals may follow it.
+    /// - `*rest` matches one or more segments with any text. Literals may follow it.
     /// - `**tail` matches the rest of the path as the client sent it, including `/` and `%`. It is allowed only at the
     ///   end, after literals. The matched text is stored in [`Call::body`].
     ///

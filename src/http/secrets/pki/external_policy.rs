@@ -95,7 +95,7 @@ fn caller_identity(call: &Call) -> Option<PolicyCallerIdentity> {
     })
 }
 
-/// Merges `fields` and `bundle` into the stored settings. The caller has removed the client bundle from the fields.
+/// Merges `fields` and `bundle` into the stored settings. `write_config` has already removed the bundle from the fields.
 /// Absent members are unchanged.
 ///
 /// # Errors
