@@ -95,8 +95,8 @@ fn caller_identity(call: &Call) -> Option<PolicyCallerIdentity> {
     })
 }
 
-/// Merges `fields` and `bundle` into the stored settings. `write_config` has already removed the bundle from the fields.
-/// Absent members are unchanged.
+/// Merges `fields` and `bundle` into the stored settings. `write_config` has removed the bundle from the fields. Absent
+/// members are unchanged.
 ///
 /// # Errors
 /// `Invalid` with the name of the member and the broken rule, without its value.
