@@ -108,16 +108,16 @@ async fn handle_projects_request(state: WorkerState, request: HttpRequest, paylo
     }
 }
 
-/// Service discovery of the projects API. Some clients look up only a later version, so each version has an entry.
-/// Clients send their token along; it is ignored.
+/// Service discovery of the projects API. The document has an entry for each API version, because some clients look up
+/// only a later version than 2.0. A token in the request is ignored.
 async fn serve_discovery(request: HttpRequest) -> HttpResponse {
     access::log_unrouted(&request, &RequestId::of(request.headers()), &DISCOVERY_METER, StatusCode::OK);
     const DISCOVERY_DOCUMENT: &str = "{\"tfe.v2\":\"/api/v2/\",\"tfe.v2.1\":\"/api/v2/\",\"tfe.v2.2\":\"/api/v2/\"}";
     HttpResponse::Ok().insert_header((CONTENT_TYPE, secrets::render::JSON_MEDIA_TYPE)).body(DISCOVERY_DOCUMENT)
 }
 
-/// Serves the metrics page. It needs no token if the settings say so; otherwise the request is authorized as a read of
-/// `sys/metrics`.
+/// Serves the metrics page. If the setting `open_metrics` is on, the request needs no token. Otherwise it is authorized
+/// as a read of `sys/metrics`.
 async fn handle_metrics_request(state: WorkerState, request: HttpRequest, payload: web::Payload) -> HttpResponse {
     if state.settings.open_metrics {
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);

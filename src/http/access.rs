@@ -53,7 +53,7 @@ pub struct AccessLogEntry {
     pub trace: Option<TraceContext>,
     /// The access metrics of the route.
     pub route: &'static RouteMeter,
-    /// The mount of the path, once it is known.
+    /// The mount of the path; `None` until it is known, and if the path has no mount.
     pub mount: Option<Arc<Mount>>,
     /// Caller of the request.
     pub caller: RequestCaller,

@@ -3,7 +3,7 @@
 //! A body above 16 KiB counts against a memory budget of the process until its request ends ([`SenderBudget`]). The
 //! request gets 503 when the budget is used up, and 429 when the sender is at its limit. A rejected body is read and
 //! discarded up to a limit of bytes and time, so that the client sees the response and no connection reset. Bodies of
-//! unauthorized requests, and of routes that need no permission, must arrive in less time. A client that sent
+//! unauthorized requests, and of routes that need no permission, must arrive within a shorter time. A client that sent
 //! `Expect: 100-continue` is not asked to send a body that would be discarded.
 
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl BodyBudget<'_> {
 }
 
 /// Request extension shared with the connection: `true` after a caller is identified. When the server must close
-/// connections, it closes those that receive a body from an identified caller last.
+/// connections, those that receive a body from an identified caller are closed last.
 pub struct CallerIdentified(pub Arc<AtomicBool>);
 
 /// Marks the connection of a request as used by an identified caller.
@@ -168,7 +168,8 @@ pub fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// `true` if the client sends the body only after a 100 response, which reading triggers (RFC 9110, 10.1.1).
+/// `true` if the client sends the body only after a 100 response (RFC 9110, 10.1.1). The server sends that response
+/// when it starts to read the body.
 fn expects_continue(headers: &HeaderMap) -> bool {
     headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
@@ -187,8 +188,8 @@ async fn next_chunk(payload: &mut Payload) -> Result<Option<Bytes>> {
     payload.next().await.transpose().map_err(ended_early)
 }
 
-/// Reads a body, or the first `limit + 1` bytes of a longer one. The reservation grows before the buffer does, and both
-/// grow with the bytes received: a declared length alone allocates nothing.
+/// Reads a body, or the first `limit + 1` bytes of a longer one. The reservation grows before the buffer does. Both
+/// grow with the bytes received, so a declared length alone allocates nothing.
 async fn collect_chunks(
     headers: &HeaderMap,
     payload: &mut Payload,

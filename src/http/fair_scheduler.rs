@@ -129,7 +129,7 @@ impl CpuAccount {
         }
     }
 
-    /// Waits until the sender has time left in the current pass. Does nothing until the sender is set.
+    /// Waits until the sender has time left in the current pass. Returns immediately if the sender is not set yet.
     pub async fn wait_for_slice(&self) {
         if let Some(waiting) = self.join_queue() {
             waiting.await;
@@ -200,8 +200,8 @@ impl SharedScheduler {
         }
     }
 
-    /// Begins the next pass after the runtime has polled all tasks that are ready now. Repeats this while woken
-    /// requests have not been polled.
+    /// Begins the next pass after the runtime has polled all tasks that are ready now. Begins another pass as long as
+    /// some woken request has not been polled yet.
     fn schedule_next_pass(self: &Rc<Self>, state: &mut SchedulerState) {
         if std::mem::replace(&mut state.is_pass_ending, true) {
             return;
@@ -217,8 +217,8 @@ impl SharedScheduler {
         });
     }
 
-    /// Begins a pass and wakes waiting requests of all senders. Returns `true` if a woken request is still to be
-    /// polled.
+    /// Begins a pass and wakes waiting requests of all senders. Returns `true` if some woken request has not been
+    /// polled yet.
     fn begin_pass(&self) -> bool {
         let mut state = self.state.borrow_mut();
         state.spent = Duration::ZERO;

@@ -1,11 +1,11 @@
 //! The projects API (`/api/v2`): one pipeline for all requests.
 //!
 //! Route → token (401) → rate (429) → media type (415) → parsing of body and query → session → rendering. A session is
-//! one unit of work on a store connection, and one transaction if it writes. In it the handler checks permissions first
-//! and the request's content second: an unauthorized caller learns nothing from validation errors, so errors in a body
-//! are stored until a handler uses it ([`body::RequestDocument`]). A session returns values of the domain
-//! ([`reply::HandlerResult`]), and rendering begins when it is over. Documents and errors follow JSON:API 1.1. Each
-//! resource has a route table in `resources`; [`table`] joins them.
+//! one unit of work on a store connection, and one transaction if it writes. In the session, the handler checks
+//! permissions first and the request's content second, so that an unauthorized caller learns nothing from validation
+//! errors. For the same reason, errors in a body are stored until a handler uses the body ([`body::RequestDocument`]).
+//! A session returns values of the domain ([`reply::HandlerResult`]), which are rendered after the session. Documents
+//! and errors follow JSON:API 1.1. Each resource has a route table in `resources`; [`table`] joins them.
 
 mod audit;
 pub mod body;
@@ -374,8 +374,8 @@ fn require_media_type(headers: &HeaderMap) -> Result<(), ApiRejection> {
     Err(ApiRejection::new(Kind::UnsupportedMedia, format!("Content-Type must be {MEDIA_TYPE}, without parameters")))
 }
 
-/// Runs the handler in one transaction, which checks first that the caller identified earlier is still valid. Also
-/// returns the deleted organization whose remaining rows are still to be removed, if any.
+/// Runs the handler in one session, after checking that the caller identified earlier is still valid. If the handler
+/// left rows to be removed in a deleted organization, also returns the row id of that organization.
 async fn handle_in_session(
     state: &WorkerState,
     route: &'static ProjectsRoute,
@@ -399,7 +399,7 @@ async fn handle_in_session(
 }
 
 /// Checks the `If-Match` header of a change against the document that a read would return now (RFC 9110, 13.1.1). The
-/// resource is locked first, so that only one of two concurrent changes with the same header succeeds. Its entity tag
+/// resource is locked first, so that only one of two concurrent changes with the same header succeeds. The entity tag
 /// must be that of the state before the change, so the document is rendered inside the session.
 async fn check_precondition(tx: &mut Tx<'_>, route: &ProjectsRoute, call: &ProjectsCall) -> WorkResult<()> {
     let Some(demanded) = &call.if_match else { return Ok(()) };

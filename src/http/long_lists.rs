@@ -1,11 +1,12 @@
 //! Limits on long lists, which are sent while their pages are read from the store.
 //!
-//! A list of more than one page takes one of [`MAX_LONG_LISTS`] slots. A token may have [`MAX_LONG_LISTS_PER_TOKEN`] of
-//! them, a sender [`MAX_LONG_LISTS_PER_SENDER`]. A list without a slot is refused before a status is sent. Only one
-//! list reads at a time, in fair order of the senders, so that other store connections stay free. The first page of a
-//! detailed list needs a permit too, because its rows are in memory until the response is made. After [`MAX_LIST_AGE`]
-//! a list may not read any more, and its slot is free. Slots are no [`Budget`](crate::rationing::Budget), because each
-//! counts for a token and a sender, and ends with its time.
+//! A list of more than one page takes one of [`MAX_LONG_LISTS`] slots. At most [`MAX_LONG_LISTS_PER_TOKEN`] slots are
+//! in use by one token, and at most [`MAX_LONG_LISTS_PER_SENDER`] by one sender. A list without a slot is refused
+//! before a status is sent. Only one list reads at a time, in fair order of the senders, so that other store
+//! connections stay free. The first page of a list with details needs a permit too, because its rows are in memory
+//! until the response is built. After [`MAX_LIST_AGE`] a list may not read any further page, and its slot is free
+//! again. Slots are not counted by a [`Budget`](crate::rationing::Budget), because each slot counts for both a token
+//! and a sender, and expires.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -10,7 +10,7 @@ use crate::projects::caller::ProjectsCaller;
 use crate::projects::rejection::ApiRejection;
 use crate::rationing::{BucketRule, TokenBuckets, Withdrawal};
 
-/// The rate limits of the projects API. A full bucket holds one second's requests.
+/// The rate limits of the projects API. A full bucket holds the requests of one second.
 pub struct ProjectsRateLimits {
     per_second: u32,
     buckets: TokenBuckets<Sender, Instant>,

@@ -26,7 +26,7 @@ const MAX_COUNTED_REFUSALS: usize = 1_000;
 /// The pending refusals, one unit each. This budget only counts: its capacity is never reached.
 static PENDING_REFUSALS: LazyLock<Budget<CallerId>> = LazyLock::new(|| Budget::new(usize::MAX));
 
-/// Waits for the delay of a refusal of this kind to the [current caller](QueueCaller::current).
+/// Delays a refusal of the kind `refusal` to the [current caller](QueueCaller::current).
 pub(super) async fn wait(refusal: Kind) {
     let least = match refusal {
         Kind::Busy => {

@@ -75,8 +75,7 @@ use target::{ParsedBody, ResolvedRoute, offset_spellings};
 use wrapped::ResponseWrapRequest;
 
 /// Error text of the public listener for each path that it does not serve.
-pub const PUBLIC_NOT_FOUND_ERROR: &str =
-    "not found: this address serves CRLs, OCSP and the certificates of authorities only";
+pub const PUBLIC_NOT_FOUND_ERROR: &str = "not found: this address serves only CRLs, OCSP and CA certificates";
 
 /// The listener or page through which a request arrives; it limits the routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -376,7 +375,7 @@ fn granted_capabilities(state: &WorkerState, holder: &Caller, path: &str) -> Vec
     with_canonical_path(state, path, |request_path| state.auth.capabilities(holder, request_path))
 }
 
-/// Calls `ask` with a path in canonical spelling, to which policies apply.
+/// Calls `ask` with the canonical spelling of a path. Policies apply to that spelling.
 fn with_canonical_path<T>(shared: &ServerState, path: &str, ask: impl FnOnce(RequestPath<'_>) -> T) -> T {
     let table = shared.auth.mounts();
     // Requests with a path above the limit are rejected, so such a path needs no canonical spelling.
@@ -397,7 +396,7 @@ struct IdentifiedCaller {
     caller: Option<(Arc<Caller>, RequestToken)>,
     /// `true` if policies allow this operation on this path, possibly only with certain fields in the body.
     is_permitted: bool,
-    /// `true` if the caller comes from the cache of tokens, because the store is unavailable.
+    /// `true` if the caller was taken from the token cache, because the store is unavailable.
     from_cache: bool,
 }
 
@@ -435,8 +434,8 @@ async fn identify_caller(
     let needs = if from_cache { parsed.operation } else { target.needed_operation(state, &caller, parsed).await? };
     let decision = state.auth.decide(&caller, needs, target.request_path(parsed), None);
     let is_permitted = target.allows(decision, parsed);
-    // `is_permitted` is also true for a request for help, which needs no permission; `allowed` requires the permission
-    // to read the metrics.
+    // A request for help needs no permission, so `is_permitted` is `true` for it. `allowed` is `true` only if the
+    // caller has the permission to read the metrics.
     if decision.allowed && is_permitted && !from_cache && target.is_metrics() {
         state.auth.remember_for_outage(&caller);
     }

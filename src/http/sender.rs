@@ -93,7 +93,8 @@ impl SenderCache {
             None => drop(known.remove(&key)),
             Some(_) if known.contains_key(&key) => {}
             Some(caller) => {
-                // Clearing the cache is cheap: each token then needs one request that counts for its network.
+                // Clearing the cache is cheap: the next request with each token then counts for the network of its
+                // client.
                 if known.len() >= MAX_CACHED_TOKENS {
                     known.clear();
                 }

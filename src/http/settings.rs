@@ -18,7 +18,7 @@ pub struct HttpSettings {
     pub max_bodies_in_flight: usize,
     /// Maximum time for a request body to arrive.
     pub body_timeout: Duration,
-    /// Maximum time to handle a request once it has been received.
+    /// Maximum time to handle a request after it has been received.
     pub max_duration: Duration,
     /// `true` if `/metrics` needs no token.
     pub open_metrics: bool,

@@ -1,9 +1,10 @@
 //! Availability of the store, for `sys/health`.
 //!
 //! A probe is an empty write, which takes the usual path of writes, and a read. Its verdict is valid for a second, and
-//! only one probe runs at a time, so that frequent health checks do not load the store. A full disk does not fail an
-//! empty write: after a failed write, each probe also starts a trial write in the background, until one succeeds.
-//! Meanwhile the store counts as available, because reads work. The probe also checks if a root token was ever created.
+//! only one probe runs at a time, so that frequent health checks do not load the store. An empty write succeeds even on
+//! a full disk. So after any write has failed, each probe also starts a trial write in the background, until a write
+//! succeeds. Meanwhile the store counts as available, because reads work. The probe also checks if a root token was
+//! ever created.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -68,7 +69,7 @@ impl StoreProbe {
         self.initialized.is_known.store(true, Ordering::Relaxed);
     }
 
-    /// `true` if a root token was ever created in the store. Waits for a probe if none is known.
+    /// `true` if a root token was ever created in the store. Waits for a probe if no root token is known yet.
     pub async fn is_initialized(&self) -> bool {
         self.initialized.is_known.load(Ordering::Relaxed) || {
             self.is_available().await;

@@ -2,7 +2,7 @@
 //!
 //! Each caller with a token may wrap responses, which the store keeps until they are unwrapped or expire, possibly for
 //! weeks. So each sender has a token bucket of bytes on each node, which refills within an hour. Concurrent requests
-//! may overdraw it. Creating another token for the same wrapped response takes no bytes.
+//! may overdraw it. Creating another wrapping token for the same wrapped response takes no bytes out of the bucket.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
 //! Builds the audit records of projects API requests.
 //!
 //! A [`ProjectsRequestAudit`] follows a request from start to response, and gathers the fields of its audit entries
-//! while an audit device is enabled. Nothing inside a session waits for a device, so an audited read identifies its
-//! caller before its session begins.
+//! while an audit device is enabled. Nothing inside a session waits for a device, so the caller of an audited read is
+//! identified before the session begins.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -35,7 +35,7 @@ struct ProjectsAuditFields<'a> {
     path: &'a str,
     address: Option<IpAddr>,
     token: Option<Secret>,
-    /// The caller's [`reference`](ProjectsCaller::reference), as stored rows name their creators.
+    /// The caller's [`reference`](ProjectsCaller::reference), the form in which stored rows name their creators.
     caller: Option<String>,
     body: Bytes,
 }
@@ -102,7 +102,7 @@ impl<'a> ProjectsRequestAudit<'a> {
         Ok(record.record_intent(|| fields.as_ref().map(|fields| fields.audit_request()), *deadline).await?)
     }
 
-    /// Writes the response record to the audit devices, and returns `outcome`, or an error if it cannot be written.
+    /// Writes the response record to the audit devices. Returns `outcome`, or an error if the record cannot be written.
     pub(super) async fn record_outcome(
         &mut self,
         outcome: Result<RenderedResponse, ApiRejection>,

@@ -13,8 +13,8 @@ use crate::projects::attributes::{AttributeReader, AttributeValue};
 use crate::projects::rejection::{ApiRejection, Fault, Faults, WorkResult};
 use crate::projects::tag::{self, Tag, TagSelection};
 
-/// Maximum number of resources in one list of a body. With it the longest valid document, an agent pool with its three
-/// lists, has 9,012 values, within [`fields::MAX_VALUES`].
+/// Maximum number of resources in one list of a body. The longest valid document (an agent pool with its three lists)
+/// then has 9,012 values, which [`fields::MAX_VALUES`] allows.
 pub const MAX_RESOURCES_PER_LIST: usize = 1000;
 
 /// Maximum length of an id, in characters. The longest ids are user names.
@@ -43,8 +43,8 @@ impl RequestDocument {
     /// Returns the member `data`.
     ///
     /// # Errors
-    /// `Malformed` if the body is missing, is not JSON or is too complex; `Invalid` for another shape or a list that is
-    /// too long.
+    /// `Malformed` if the body is missing, is not JSON or is too complex; `Invalid` if it has another shape, or a list
+    /// that is too long.
     pub fn data(&self) -> WorkResult<&Value> {
         match &self.0 {
             None => Err(ApiRejection::new(Kind::Malformed, "request body: must be given").into()),
@@ -122,7 +122,7 @@ impl<'c> PrimaryResource<'c> {
     /// Reads the primary resource of a body. `id` is the id in the path, if any: an id in the body must be equal to it.
     ///
     /// # Errors
-    /// As [`RequestDocument::data`]; `Conflict` for another type or id.
+    /// As [`RequestDocument::data`]; `Conflict` if the body has another type or another id.
     pub fn read(document: &'c RequestDocument, rule: TypeRule<'_>, id: Option<&str>) -> WorkResult<Self> {
         if document.is_absent() && rule == TypeRule::Any {
             return Ok(Self { attributes: &NO_MEMBERS, relationships: &NO_MEMBERS });
@@ -174,7 +174,7 @@ impl<'c> PrimaryResource<'c> {
     /// Returns the id in a to-one relationship: `None` when the relationship is absent, `Some(None)` when it is null.
     ///
     /// # Errors
-    /// `Invalid` for another shape.
+    /// `Invalid` if the relationship has another shape.
     pub fn to_one(&self, name: &str) -> WorkResult<Option<Option<String>>> {
         let Some(relationship) = self.relationships.get(name) else { return Ok(None) };
         let pointer = format!("/data/relationships/{name}/data/id");
@@ -213,7 +213,7 @@ impl<'c> PrimaryResource<'c> {
     /// Returns the elements of a to-many relationship; `None` when it is absent.
     ///
     /// # Errors
-    /// `Invalid` for another shape or more than `max` elements.
+    /// `Invalid` if the relationship has another shape or more than `max` elements.
     pub fn to_many(&self, name: &str, max: usize) -> WorkResult<Option<&'c [Value]>> {
         let Some(relationship) = self.relationships.get(name) else { return Ok(None) };
         let refused = |rule: String| Err(ApiRejection::at(format!("/data/relationships/{name}/data"), rule).into());
@@ -228,7 +228,7 @@ impl<'c> PrimaryResource<'c> {
     /// Returns the tags of the relationship `tag-bindings`; `None` when it is absent.
     ///
     /// # Errors
-    /// `Invalid` for another shape. Errors in the tags are added to `attributes`.
+    /// `Invalid` if the relationship has another shape. Errors in the tags are added to `attributes`.
     pub fn tag_bindings(&self, attributes: &mut AttributeReader<'_>) -> WorkResult<Option<Vec<Tag>>> {
         let pointer = "/data/relationships/tag-bindings/data";
         let elements = self.to_many("tag-bindings", tag::MAX_TAGS_PER_REQUEST)?;
@@ -258,7 +258,7 @@ pub fn id_of(resource: &Value) -> Option<&str> {
 /// Returns the ids of a body whose `data` is an array of resources of one type.
 ///
 /// # Errors
-/// As [`RequestDocument::list`]; `Invalid` for another type or an invalid id.
+/// As [`RequestDocument::list`]; `Invalid` if a resource has another type or an invalid id.
 pub fn read_typed_ids(document: &RequestDocument, kind: &str) -> WorkResult<Vec<String>> {
     read_ids(document, TypeRule::Exact(kind), kind)
 }

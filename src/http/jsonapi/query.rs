@@ -165,7 +165,7 @@ impl Query {
     /// Returns the requested sort field, one of `known`, and `true` for descending order.
     ///
     /// # Errors
-    /// `Malformed` for another name.
+    /// `Malformed` for a field that is not in `known`.
     pub fn sort(&self, known: &[&'static str]) -> Result<Option<(&'static str, bool)>, ApiRejection> {
         let Some(text) = self.text("sort") else { return Ok(None) };
         let (name, backwards) = text.strip_prefix('-').map_or((text, false), |name| (name, true));

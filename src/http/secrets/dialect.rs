@@ -1,5 +1,5 @@
-//! JSON member types that differ between this server's API contract and the compatible servers whose unmodified clients
-//! it supports.
+//! The JSON member types of this server's API contract, and those of compatible servers. This server also supports
+//! unmodified clients of those servers.
 //!
 //! A request with `X-Vault-Token` or `X-Vault-Request` gets the compatible types, also on routes without a token. All
 //! other requests get the contract's types, as do requests with `X-Service-Token` and all requests while the setting

@@ -12,8 +12,8 @@ use crate::error::Warnings;
 use crate::http::sender::SenderReservation;
 use crate::secret::PartlySecret;
 
-/// Seconds for which clients may cache certificates and lists. The time is short, because they may change at any time
-/// and revalidation is cheap.
+/// Seconds for which clients may cache certificates and lists. The time is short, because these objects may change at
+/// any time, and revalidation is cheap.
 pub const MAX_AGE_SECONDS: u64 = 60;
 
 /// The result of a handler in the secrets service.
@@ -89,7 +89,7 @@ pub enum ResponseBody {
     Streamed(PieceStream),
     /// `wrap_info` of the envelope: the wrapping token that replaces a wrapped response.
     Wrapped(Box<WrapInfo>),
-    /// A wrapped response that the caller unwraps, as it was stored.
+    /// A stored wrapped response, for the caller that unwraps it.
     Unwrapped(WrappedResponse),
 }
 

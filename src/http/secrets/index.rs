@@ -54,7 +54,8 @@ pub struct CanonicalPath {
     pub spelt: Vec<NameSegments>,
     /// `true` if the client sent a name that was not in canonical spelling.
     pub was_normalized: bool,
-    /// `true` if the client sent another server's name for a type of managed keys, which was replaced.
+    /// `true` if the client's path named a type of managed keys as a compatible server does. That name was replaced by
+    /// this server's name.
     pub used_alias: bool,
 }
 
@@ -86,7 +87,7 @@ impl RouteIndex {
     }
 
     /// Resolves a path below the mount. A trailing `/` is valid only for lists: policies distinguish paths with and
-    /// without it, so for other operations both must not lead to the same route.
+    /// without it, so for other operations the two paths must not resolve to the same route.
     pub fn find(&self, path: &str, operation: Operation) -> RouteMatch<'_> {
         let (path, slash) = path.strip_suffix('/').map_or((path, false), |path| (path, true));
         let mut other = None;
@@ -126,7 +127,7 @@ impl RouteIndex {
         }
     }
 
-    /// Returns a path in canonical spelling, whatever the operation; `None` if no name in it has alternative spellings.
+    /// Returns a path in canonical spelling, for any operation; `None` if no name in it has alternative spellings.
     pub fn canonical(&self, path: &str) -> Option<CanonicalPath> {
         let bare = path.strip_suffix('/').unwrap_or(path);
         self.matching(bare).find_map(|(entry, params)| entry.canonical(path, &params))

@@ -1,10 +1,11 @@
 //! Lists of unlimited length, whose pages are read while the response is sent.
 //!
-//! The first page is read before the status is sent, so that early errors are normal responses; a list that ends there
-//! is sent whole. Each later page is read after the client has received the previous one, so a list holds no store
-//! connection between two pages. An error, or the loss of the caller's permission, aborts the response, so that it
-//! never looks complete. A long list is not a snapshot: `key_info` is read after `keys`, over the same range, and may
-//! miss rows that were deleted since. [`long_lists`](crate::http::long_lists) limits the number of long lists.
+//! The first page is read before the status is sent, so that early errors are normal responses. A list that fits into
+//! the first page is sent as a whole. Each later page is read after the client has received the previous one, so a list
+//! holds no store connection between two pages. An error, or the loss of the caller's permission, aborts the response,
+//! so that an incomplete list never looks complete. A long list is not a snapshot: `key_info` is read after `keys`,
+//! over the same range, and may miss rows that were deleted in the meantime. [`long_lists`](crate::http::long_lists)
+//! limits the number of long lists.
 
 mod permission;
 
@@ -49,8 +50,8 @@ pub(super) trait RowSource: Send + Sync + 'static {
         false
     }
 
-    /// Checks at the end of a list that its object still exists. Otherwise a list that lost deleted rows would look
-    /// complete.
+    /// Checks, at the end of a list, that the object with the rows still exists. If the object was deleted while the
+    /// list was read, some of its rows may be missing, and the list would still look complete.
     ///
     /// # Errors
     /// The reason why the list may be incomplete.
@@ -572,7 +573,7 @@ mod tests {
         let first = &names[0];
         let last = names.last().unwrap();
         let infos = document["key_info"].as_object().unwrap();
-        // No details follow the last name.
+        // `key_info` has no name after the last one in `keys`.
         assert!(infos.keys().all(|name| name.parse::<u32>().unwrap() <= last.as_str().unwrap().parse().unwrap()));
         assert!(*first == json!("1") && !infos.contains_key("1") && infos.contains_key("15"), "{document}");
     }

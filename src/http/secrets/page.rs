@@ -31,7 +31,7 @@ impl PageParams {
     }
 
     /// Returns the serial number after which the page starts. An `after` that is not a serial number is valid too: the
-    /// page then starts where it would be in the sort order.
+    /// page then starts where that text would be in the sort order.
     pub(super) fn after_serial(&self) -> Option<Serial> {
         Serial::parse(&self.after).ok().or_else(|| Serial::last_up_to(&self.after))
     }

@@ -175,7 +175,7 @@ impl WriteMode {
     }
 }
 
-/// Combines the members of a resource that need no conversion with `others`.
+/// Adds `others` to `members`, the members of a resource that need no conversion.
 pub(super) fn json_with_members<const N: usize>(mut members: Map<String, Value>, others: [(&str, Value); N]) -> Value {
     members.extend(others.map(|(name, value)| (name.to_owned(), value)));
     Value::Object(members)

@@ -1,7 +1,7 @@
 //! Rate-limit quotas in the request pipeline.
 //!
-//! A request is counted before its caller is identified and its body is read. Only if a quota may apply to the role of
-//! a login, the login is counted after its body was read, because the body names the role.
+//! A request is counted before its caller is identified and its body is read. The exception is a login to which a quota
+//! for its role may apply: it is counted after its body was read, because the body names the role.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -53,8 +53,8 @@ pub fn status(kind: Kind) -> u16 {
 pub struct RenderContext<'a> {
     /// The type of the mount in the path.
     pub mount_type: &'a str,
-    /// Warnings about the request's fields. They are added to an envelope, but do not create one. (If a write ignored a
-    /// field, the handler's response already contains the warnings.)
+    /// Warnings about the request's fields. They are added if the response has an envelope; a response without an
+    /// envelope does not get one. (If a write ignored a field, the handler's response already contains the warnings.)
     pub field_warnings: Warnings,
     /// The request's headers, if it is a GET or HEAD request and may be conditional.
     pub headers: Option<&'a HeaderMap>,
@@ -120,14 +120,14 @@ enum RenderedBody {
     Read(PieceStream),
 }
 
-/// The value of `data` in an envelope, if it is produced while it is sent.
+/// The value of `data` in an envelope, if `data` is produced while the response is sent.
 enum EnvelopeMiddle {
     Pieces(BodyPieces),
     Read(PieceStream),
 }
 
-/// The text of an envelope. If `data` is produced while it is sent: the text before it, and `data` with the text after
-/// it.
+/// An envelope as text. If `data` is produced while the response is sent, the first element is the text before `data`.
+/// The second element is `data` and the text after it.
 type Envelope = (PartlySecret, Option<(EnvelopeMiddle, PartlySecret)>);
 
 impl From<Envelope> for RenderedBody {
@@ -152,7 +152,7 @@ impl From<Envelope> for RenderedBody {
 /// Renders the body of a response into memory, and returns it with its media type.
 ///
 /// # Errors
-/// `Invalid` when the body is longer than `max_bytes` bytes; errors while reading it.
+/// `Invalid` when the body is longer than `max_bytes` bytes; errors while the body is read.
 pub(super) async fn render_into_memory(
     answer: HandlerResponse,
     id: &RequestId,

@@ -147,8 +147,8 @@ pub fn media_type(headers: &HeaderMap) -> String {
     headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).map(essence).unwrap_or_default().to_owned()
 }
 
-/// Parses a body as JSON whatever its media type, or as a form. (`curl -d` sends JSON with the media type of forms.)
-/// Each text in the body may have at most `max_text_bytes` bytes.
+/// Parses a body as a form if it has the media type of forms and does not look like JSON; otherwise as JSON. (`curl -d`
+/// sends JSON with the media type of forms.) Each text in the body may have at most `max_text_bytes` bytes.
 pub fn parse_fields(body: &[u8], headers: &HeaderMap, max_text_bytes: usize) -> Result<Fields> {
     let start = body.trim_ascii_start();
     let json = matches!(start.first(), None | Some(b'{' | b'[')) || start.trim_ascii_end() == b"null";

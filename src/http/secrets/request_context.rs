@@ -131,7 +131,7 @@ impl<'a> RequestContext<'a> {
             .await
     }
 
-    /// Writes the response record to the audit devices, and returns `outcome`, or an error if it cannot be written.
+    /// Writes the response record to the audit devices. Returns `outcome`, or an error if the record cannot be written.
     pub(super) async fn audit_outcome(
         &mut self,
         outcome: Result<HandlerResponse>,

@@ -176,7 +176,7 @@ pub struct Route {
     /// `true` if no response contains secrets, so that responses may be compressed
     /// ([`encoding`](crate::http::encoding)).
     pub compressible: bool,
-    /// `true` if requests are audited. Health checks and metrics are not.
+    /// `true` if requests are audited. Health checks and metrics are not audited.
     pub audited: bool,
     /// `true` if the handler receives the token of the request although the route needs none; the token is not
     /// validated.
@@ -185,8 +185,8 @@ pub struct Route {
     pub accepts_idempotency_key: bool,
     /// `true` if the route is available on the [public listener](crate::http::public).
     pub on_public_listener: bool,
-    /// Checks whether the resource exists. Writes that create a resource then need the capability `create`, and writes
-    /// that change one need `update`. Without this check, all writes need `update`.
+    /// Checks whether the resource exists. With this check, writes that create a resource need the capability `create`,
+    /// and writes that change an existing resource need `update`. Without it, all writes need `update`.
     pub exists: Option<ExistenceCheck>,
     /// The handler.
     pub handler: RouteHandler,
@@ -412,11 +412,12 @@ pub struct Call {
     pub mount: Arc<Mount>,
     /// The matched route.
     pub route: &'static Route,
-    /// The path below `/v1` in canonical spelling, to which policies apply.
+    /// The path below `/v1` in canonical spelling. Policies apply to that spelling.
     pub full_path: String,
     /// `true` if the client sent a name that was not in canonical spelling.
     pub was_normalized: bool,
-    /// `true` if the client sent another server's name for a type of managed keys, which was replaced.
+    /// `true` if the client's path named a type of managed keys as a compatible server does. That name was replaced by
+    /// this server's name.
     pub used_alias: bool,
     /// The range of [`Call::full_path`] below the mount, without the trailing `/` of a list.
     pub(super) below_mount: std::ops::Range<usize>,

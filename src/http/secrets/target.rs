@@ -37,7 +37,8 @@ pub(super) struct ResolvedRoute {
     spelt: Vec<NameSegments>,
     /// `true` if the client sent a name that was not in canonical spelling.
     pub(super) was_normalized: bool,
-    /// `true` if the client sent another server's name for a type of managed keys, which was replaced.
+    /// `true` if the client's path named a type of managed keys as a compatible server does. That name was replaced by
+    /// this server's name.
     pub(super) used_alias: bool,
     /// `true` if the path has no route for the operation, but requires `sudo`.
     needs_sudo: bool,
@@ -130,7 +131,7 @@ impl ResolvedRoute {
     }
 
     /// Returns the permission that a caller needs to learn whether the path exists. If no route of a pattern needs a
-    /// token, a missing method is not secret either.
+    /// token, the caller may also learn without a token which methods the path lacks.
     pub(super) fn access(&self) -> RouteAccess {
         match &self.found {
             RouteMatch::Route(_, route, _) => route.access,
@@ -143,8 +144,8 @@ impl ResolvedRoute {
     }
 
     /// Returns the operation whose capability the caller needs: `Create` for a write to a resource that does not exist,
-    /// if the route distinguishes this. Existence is checked only if the caller has exactly one of the two
-    /// capabilities.
+    /// if the route distinguishes this. Existence is checked only if the caller has exactly one of `create` and the
+    /// capability of the requested operation.
     ///
     /// # Errors
     /// Errors of the mount and its store.
@@ -279,8 +280,9 @@ impl ResolvedRoute {
         if !is_authorized || !writes || route.is_none() {
             let time = if writes { time } else { time.min(body::UNUSED_BODY_TIMEOUT) };
             let passed = body::discard(headers, payload, limit, time).await;
-            // Authorization errors take precedence over errors in the body. Only the error for its size comes first,
-            // because the size is checked before the caller is identified. Errors in an unused body are ignored.
+            // Authorization errors take precedence over errors in the body. Only the error for a body that is too long
+            // comes first, because the length is checked before the caller is identified. Errors in an unused body are
+            // ignored.
             passed.or_else(|error| {
                 if is_authorized && writes || error.kind() == Kind::TooLarge { Err(error) } else { Ok(()) }
             })?;

@@ -107,7 +107,7 @@ async fn lookup_self(call: Call) -> Result<HandlerResponse> {
     Ok(HandlerResponse::data(call.state.auth.lookup_self(call.caller()?, call.token()?).await?))
 }
 
-/// Looks up a token by its text; without a text in the request, the caller's own token.
+/// Looks up a token by its text. If the request contains no text, looks up the caller's own token.
 async fn lookup(call: Call) -> Result<HandlerResponse> {
     match call.fields.nonempty_text("token")? {
         Some(token) => Ok(HandlerResponse::data(call.state.auth.lookup(&token).await?)),
@@ -136,7 +136,8 @@ fn render_renewed((given, warnings): (TokenResponse, Warnings)) -> HandlerRespon
     HandlerResponse::auth(given).with_warnings(warnings)
 }
 
-/// Reads the requested increment. Zero and empty text, which clients always send, request none.
+/// Reads the requested increment. Clients send the field in every request: zero or an empty text means that they
+/// request no increment.
 fn requested_increment(call: &Call) -> Result<Option<Duration>> {
     Ok(call.fields.duration("increment")?.filter(|d| !d.is_zero()))
 }

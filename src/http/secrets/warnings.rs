@@ -43,8 +43,8 @@ pub(super) fn check_fields(
 }
 
 /// Returns warnings about ignored fields, and suggests similar names from `known`. The number and length of the names
-/// in a warning are limited, because the caller chooses them. Handlers also use this for the members of an object in a
-/// field.
+/// in a warning are limited, because the caller chooses them. Handlers also use this for a field whose value is an
+/// object, to check its members.
 pub(super) fn warn_unknown_fields<'a>(mut names: impl Iterator<Item = &'a str>, known: &[&str]) -> Warnings {
     const MAX_NAMES: usize = 20;
     const MAX_NAME_CHARACTERS: usize = 64;

@@ -79,7 +79,7 @@ async fn delete(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     team_access::delete(tx, &project, &access).await
 }
 
-/// Renders a team's access to a project, with each permission listed separately for every access level.
+/// Renders a team's access to a project. The document lists every permission, whatever the access level.
 fn document(access: &ProjectAccess) -> Rendered {
     let (project, workspace) = access.settings.blocks();
     json!({

@@ -86,7 +86,7 @@ async fn delete(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     workspace_access::delete(tx, &access).await
 }
 
-/// Renders a team's access to a workspace, with each permission listed separately for every access level.
+/// Renders a team's access to a workspace. The document lists every permission, whatever the access level.
 fn document(access: &WorkspaceAccess) -> Rendered {
     let mut attributes = access.settings.attributes();
     attributes.insert("access".to_owned(), access.level.name().into());

@@ -80,7 +80,7 @@ struct WorkspaceView {
 struct WorkspaceIncludes {
     /// External id of the organization's default project, if the response includes the organization.
     organization: Option<Option<String>>,
-    /// The included projects, those that the caller may see.
+    /// The included projects: only those that the caller may see.
     projects: Vec<Project>,
     /// The tags of the projects, keyed by the row id of the project.
     tags: Option<HashMap<i64, Vec<TagBinding>>>,
@@ -193,7 +193,7 @@ async fn load_included(
     }
     if include.contains(&"project") {
         included_rows.projects = project::load_by_rows(tx, member, &rows).await?;
-        // A caller may see a workspace but not its project.
+        // A caller may have the right to see a workspace, but not its project.
         included_rows.projects.retain(|project| project.rights.has(ProjectRights::READ));
     }
     if include.contains(&"effective_tag_bindings") {
@@ -242,7 +242,7 @@ async fn update(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspaceVie
         Some(None) => {
             return Err(ApiRejection::at("/data/relationships/project", "project must not be null").into());
         }
-        // The project that already contains the workspace is treated as absent: nothing moves.
+        // If the request names the project that already contains the workspace, the workspace is not moved.
         named => named.flatten().filter(|named| *named != workspace.project_ext_id),
     };
     let mut attributes = AttributeReader::new(resource.attributes());
@@ -250,7 +250,7 @@ async fn update(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<WorkspaceVie
     let given = WorkspaceFields::read(tx, &member, &mut attributes, pool, WorkspaceTarget::Stored(&workspace)).await?;
     let bindings = resource.tag_bindings(&mut attributes)?;
     let changes = !resource.attributes().is_empty() || bindings.is_some() || given.mode.is_some();
-    // A caller may have the right to move the workspace without the right to change it otherwise.
+    // A caller may have the right to move the workspace, but not the right to change anything else in it.
     if changes && !workspace.rights.has(WorkspaceRights::ADMIN) {
         return Err(ApiRejection::not_found().into());
     }
@@ -281,7 +281,7 @@ async fn safe_delete(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     workspace::delete(tx, &member, &workspace, true).await
 }
 
-/// Returns 404: this server stores no state, so clients start with an empty one.
+/// Returns 404: this server stores no state, so clients start with an empty state.
 async fn current_state_version(tx: &mut Tx<'_>, call: &ProjectsCall) -> WorkResult<()> {
     workspace::find_visible(tx, &call.caller, call.workspace(), WorkspaceRights::READ).await?;
     Err(ApiRejection::not_found().into())

@@ -11,7 +11,7 @@ pub(super) fn requested_id(call: &Call) -> Result<Option<String>> {
     }
 }
 
-/// Returns the only element of `found`. `rule` is the error text if there is none or more than one.
+/// Returns the only element of `found`. `rule` is the error text if `found` is empty or has more than one element.
 pub(super) fn exactly_one<T>(found: Vec<T>, rule: &'static str) -> Result<T> {
     let mut found = found.into_iter();
     match (found.next(), found.next()) {

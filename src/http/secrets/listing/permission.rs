@@ -64,7 +64,7 @@ impl ReadPermission {
     }
 }
 
-/// Replaces the error for an expired token or a lost permission by an error that says so in the log.
+/// Replaces the error for an expired token or a lost permission by one whose text states this cause in the log.
 fn permission_error(error: Error) -> Error {
     match error.kind() {
         Kind::Forbidden | Kind::Unauthenticated => {

@@ -75,8 +75,8 @@ async fn login(mut call: Call) -> Result<HandlerResponse> {
     Ok(HandlerResponse::auth(given).with_warnings(warnings))
 }
 
-/// `POST auth/<mount>/rotate-root`: requests a new client secret from the directory. It is stored even if the caller
-/// disconnects.
+/// `POST auth/<mount>/rotate-root`: requests a new client secret from the directory. The secret is stored even if the
+/// caller disconnects.
 async fn rotate_root(call: Call) -> Result<HandlerResponse> {
     let open = call.method::<CloudbMethod>().await?;
     run_detached(async move { cloudb::rotate_root(call.state.auth.logins().cloudb(), &open).await }).await

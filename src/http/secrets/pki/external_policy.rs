@@ -1,4 +1,4 @@
-//! External policy: its settings, and the endpoints whose requests the policy engine decides on.
+//! External policy: its settings, and the endpoints at which the policy engine decides on each request.
 
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ pub(super) const SIGN_FIELDS: &[&str] = &["csr", "format", "private_key_format",
 
 pub(super) async fn read_config(call: Call) -> Result<HandlerResponse> {
     let view = call.authority().await?.view();
-    // Only successful requests of this server count, since it started or the settings changed.
+    // Only requests of this server count, and only those after its start and after the latest change of the settings.
     let last_success = view.policy_engine().ok().and_then(|engine| engine.last_success());
     Ok(HandlerResponse::data(config_json(&view.external_policy.value, last_success)))
 }
@@ -95,7 +95,8 @@ fn caller_identity(call: &Call) -> Option<PolicyCallerIdentity> {
     })
 }
 
-/// Merges `fields` and `bundle`, which was removed from them, into the stored settings. Absent members are unchanged.
+/// Merges `fields` and `bundle` into the stored settings. `write_config` has removed the bundle from the fields. Absent
+/// members are unchanged.
 ///
 /// # Errors
 /// `Invalid` with the name of the member and the broken rule, without its value.

@@ -195,7 +195,7 @@ fn read_settings(fields: &Fields, write: WriteMode, issuer: &CurrentIssuer<'_>) 
     })
 }
 
-/// Clears each list of URLs, and the templating flag, that is null in the body.
+/// Clears each list of URLs that is null in the body. Also clears the templating flag if it is null in the body.
 fn clear_null_urls(mut urls: Urls, fields: &Fields) -> Urls {
     for ListFieldSlot { slot, .. } in Urls::LISTS {
         if fields.is_null(slot.name) {

@@ -94,8 +94,8 @@ fn certificate_dates(issued: &IssuedCertificate) -> CertificateDates {
     CertificateDates { not_before: None, expiration: issued.not_after, renew_after: issued.renew_after }
 }
 
-/// Parses a request and issues the certificate. The repetition of an earlier request gets the certificate in its
-/// idempotency record.
+/// Parses a request and issues the certificate. If the request repeats an earlier request with the same idempotency
+/// key, returns the certificate of the earlier request.
 pub(super) async fn run_issuance(
     call: Call,
     operation: IssuingOperation,
@@ -126,8 +126,8 @@ pub(super) async fn run_issuance(
 }
 
 /// Builds the idempotency record of a request, if it has an idempotency key. The record names the caller's entity, so
-/// that later tokens of the entity can repeat the request. For a caller without an entity it names the token, which
-/// keeps that name when it is renewed.
+/// that later tokens of the entity can repeat the request. For a caller without an entity, the record names the token.
+/// Renewing the token does not change that name.
 fn idempotency_record(call: &Call, generates_key: bool) -> Result<Option<Box<IdempotentRequest>>> {
     let Some(key) = call.idempotency_key.as_deref() else { return Ok(None) };
     let caller = call.caller()?;
@@ -154,8 +154,8 @@ async fn find_recorded_certificate(
     Box::pin(find_recorded).await
 }
 
-/// Returns the error if the role in the path or the policy engine does not exist. That error takes precedence over
-/// errors in the fields.
+/// Returns an error if the request needs a role or a policy engine that does not exist. That error takes precedence
+/// over errors in the fields.
 async fn missing_resource_error(call: &Call, operation: IssuingOperation) -> Option<Error> {
     let view = call.authority().await.ok()?.view();
     match operation {

@@ -29,7 +29,7 @@ const MAX_EXPIRING_CERTIFICATES: usize = 100;
 /// The serial number after which a list continues; `None` at its start.
 type SerialPosition = Option<Serial>;
 
-/// Reads a limited number of a mount's serial numbers that follow a given one.
+/// Reads the serial numbers of a mount that follow a given serial number, up to a maximum count.
 type SerialPageReader = fn(&dyn PkiStore, MountId, Option<Serial>, u32) -> BoxFuture<'static, Result<Vec<Serial>>>;
 
 /// Lists serial numbers that all have the same details.

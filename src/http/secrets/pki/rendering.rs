@@ -90,8 +90,8 @@ impl CertificateRendering {
         Self::read(fields, "must be pem, der, pem_bundle or p12", || Ok(CertificateFormat::Pkcs12))
     }
 
-    /// Reads the fields of a rendering. `rule` is the error text for an unknown format; `pkcs12` returns the format or
-    /// the error for `p12`.
+    /// Reads the fields of a rendering. `rule` is the error text for an unknown format. For `p12`, the function
+    /// `pkcs12` returns the format or an error.
     fn read(fields: &Fields, rule: &str, pkcs12: fn() -> Result<CertificateFormat>) -> Result<Self> {
         let format = match fields.text("format")?.as_deref() {
             None | Some("pem") => CertificateFormat::Pem,
@@ -133,7 +133,8 @@ struct IssuerTexts {
     authority_key_id: String,
     pem: ChainTexts,
     der: ChainTexts,
-    /// The last part of a `pem_bundle`: the chain without self-signed certificates, each preceded by a line feed.
+    /// The last part of a `pem_bundle`: the certificates of the chain, without self-signed ones. A line feed precedes
+    /// each certificate.
     bundle_tail: String,
 }
 
@@ -188,7 +189,7 @@ pub(super) fn colon_hex(octets: &[u8]) -> String {
 /// the new certificate, as sign-intermediate requires.
 ///
 /// # Errors
-/// `Internal` when it cannot be rendered, such as a key that cannot be encoded.
+/// `Internal` when a member cannot be rendered, for example because a key cannot be encoded.
 pub(super) fn render_certificate(
     issued: &IssuedCertificate,
     rendering: &CertificateRendering,
@@ -423,7 +424,7 @@ mod tests {
         }
     }
 
-    /// Returns base64 characters from the middle of a key's PEM, which no other key has.
+    /// Returns base64 characters from the middle of a key's PEM. They differ from those of all other keys.
     fn middle_of_base64(text: &str) -> String {
         let base64: String = text.lines().filter(|line| !line.starts_with('-')).collect();
         base64[base64.len() / 2 - 12..base64.len() / 2 + 12].to_owned()

@@ -11,8 +11,8 @@ use actix_web::http::header::{
 use crate::http::entity_tag::EntityTags;
 use crate::http::secrets::handler_response::CacheValidators;
 
-/// `true` if the client has the current state of the resource. An entity tag in the request decides; without it, the
-/// date must not be before the [end of the second](end_of_second) of the last change. Invalid dates are ignored.
+/// `true` if the client has the current state of the resource. Entity tags in the request take precedence over a date.
+/// A date must not be before the [end of the second](end_of_second) of the last change. Invalid dates are ignored.
 pub(super) fn is_not_modified(validators: &CacheValidators, headers: &HeaderMap) -> bool {
     if let Some((tag, sent)) = validators.tag.as_ref().zip(EntityTags::of(headers, IF_NONE_MATCH)) {
         return sent.matching_tag(&quoted(tag)).is_some();

@@ -1,4 +1,5 @@
-//! The configured audit devices (`sys/audit`), and hashes of values as audit entries contain them (`sys/audit-hash`).
+//! The configured audit devices (`sys/audit`), and the hashes that audit entries contain instead of values
+//! (`sys/audit-hash`).
 //!
 //! Devices cannot be created, changed or removed here, because a caller could write arbitrary files or disable the
 //! audit (CVE-2025-6000, CVE-2025-54997).

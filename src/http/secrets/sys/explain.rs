@@ -1,10 +1,11 @@
-//! Explains the permissions of a token: whether it allows one request (`sys/internal/explain`), and all of them
-//! (`sys/internal/ui/resultant-acl`).
+//! Explains the permissions of a token: the verdict on one request (`sys/internal/explain`), and all rules of the
+//! token's policies (`sys/internal/ui/resultant-acl`).
 //!
 //! A token may query itself; querying other tokens needs a permission. The mount and the route of a path are included
-//! only if the token's policies grant the path, so that the response reveals no more than a refusal. A write may need
-//! `create` or `update`, depending on whether the resource exists. If the token has only one of them, existence is
-//! revealed only to the token itself and to callers who may read the path. For other callers `allowed` is null.
+//! only if the token's policies grant the path, so that the response reveals no more than the request itself would. A
+//! write may need `create` or `update`, depending on whether the resource exists. If the token has only one of them,
+//! existence is revealed only to the token itself and to callers who may read the path. For other callers `allowed` is
+//! null.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -33,7 +34,8 @@ pub(super) const SELF_FIELDS: &[&str] = &["method", "path", "parameters"];
 /// Maximum length of the client address to be checked, in bytes.
 const MAX_ADDRESS_BYTES: usize = 64;
 
-/// Maximum number of rules in a response in addition to the deciding rule, and of expired rules.
+/// Maximum number of rules that a response lists besides the deciding rule, and maximum number of expired rules that it
+/// lists.
 const MAX_OTHER_RULES: usize = 20;
 
 /// `POST sys/internal/explain`: explains a request of another token, given by its accessor or its text. `address` is
@@ -240,7 +242,7 @@ struct AccessVerdict {
     reason: String,
     /// The capabilities that the request needs; empty if policies do not decide.
     needs: Vec<&'static str>,
-    /// `true` if policy rules decide. They do not for root tokens, or on routes that need no permission.
+    /// `true` if policy rules decide; `false` for root tokens, and on routes that need no permission.
     applies_rules: bool,
     /// `true` if the policies allow the request, so that its own response would reveal the mount and the route.
     passes_policies: bool,
@@ -286,7 +288,7 @@ impl AccessVerdict {
         Self { allowed: Some(false), reason: unusable, ..by_policies }
     }
 
-    /// Returns the verdict on a write that needs `create` or `update`, of which the rule grants only one.
+    /// Returns the verdict on a write that needs either `create` or `update`, if the rule grants only one of the two.
     fn existence_dependent(explanation: &Explanation) -> Self {
         let makes = explanation.decides.as_ref().is_some_and(|rule| rule.terms.capabilities.has(Capabilities::CREATE));
         let (granted, other) = if makes { ("create", "update") } else { ("update", "create") };
@@ -308,7 +310,8 @@ impl AccessVerdict {
         let passes = granted.has(needed);
         let mut needs = needed.names();
         let word = needed.names().concat();
-        // That a path needs `sudo` is revealed only to callers who have its other capability.
+        // The response reveals that the path needs `sudo` only if the rule grants the other capability that the path
+        // needs.
         if passes && sudo {
             needs.push("sudo");
         }

@@ -8,17 +8,21 @@ use super::super::handler_response::{HandlerResponse, ResponseBody};
 use super::super::route::Call;
 use crate::error::{Error, Result};
 
-/// The version that this program reports to clients of the compatible server, which select features by it.
-/// `product_version` reports its own version.
+/// The version that this program reports in `version`, for clients of the compatible server: they select features by
+/// it. `product_version` is the version of this program.
 const COMPAT_VERSION: &str = "1.15.0";
 /// Name and version of this program.
 const PRODUCT_NAME_AND_VERSION: (&str, &str) = ("signet", env!("CARGO_PKG_VERSION"));
 
-/// `GET sys/health`: 200 (or `activecode`); 501 (or `uninitcode`) until the first root token is created, because the
-/// store may be the wrong one, such as an empty directory instead of a volume. 503 while the server stops, the store is
-/// unavailable, no audit device works, the clock differs too much from that of a shared store, or the node cannot
-/// follow the changes of other nodes. A store that accepts no writes (`writes_fail`, such as a full disk) does not
-/// change the status: without the node, CRLs, OCSP and reads would fail too, and other nodes use the same store.
+/// `GET sys/health`:
+/// - 503 while the server stops, the store is unavailable, no audit device works, the clock differs too much from that
+///   of a shared store, or the node cannot follow the changes of other nodes;
+/// - 501 (or `uninitcode`) until the first root token is created, because the store may be the wrong one, such as an
+///   empty directory instead of a volume;
+/// - 200 (or `activecode`) otherwise.
+///
+/// A store that accepts no writes (`writes_fail`), such as one on a full disk, does not change the status. If the node
+/// were taken out of service, CRLs, OCSP and reads would fail too, and other nodes use the same store.
 pub(super) async fn health(call: Call) -> Result<HandlerResponse> {
     for flag in ["standbyok", "perfstandbyok"] {
         call.fields.bool(flag)?;
@@ -117,7 +121,7 @@ pub(super) async fn init(call: Call) -> Result<HandlerResponse> {
     Ok(ResponseBody::Plain(json!({ "initialized": call.state.store_probe.is_initialized().await })).into())
 }
 
-/// `GET sys/leader`: always reports no leader. Internal addresses are not revealed.
+/// `GET sys/leader`: always reports that there is no leader. Internal addresses are not revealed.
 pub(super) async fn leader(_: Call) -> Result<HandlerResponse> {
     Ok(ResponseBody::Plain(json!({
         "ha_enabled": false,

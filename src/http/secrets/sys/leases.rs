@@ -164,7 +164,7 @@ impl RowSource for CertificateLeaseSource {
     }
 }
 
-/// `POST sys/leases/renew`: always fails. The error tells whether the lease exists.
+/// `POST sys/leases/renew`: always fails. The error text depends on whether the lease exists.
 pub(super) async fn renew(call: Call) -> Result<HandlerResponse> {
     call.fields.duration("increment")?;
     let id = lease_id(&call)?;

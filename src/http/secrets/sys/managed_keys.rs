@@ -131,7 +131,7 @@ fn check_against_path(call: &Call, fields: &Fields) -> Result<()> {
     Ok(())
 }
 
-/// The names of all fields of one type of managed keys, and of its secret fields.
+/// The names of all fields that one type of managed keys has, and the names of those that are secret.
 struct TypeFields {
     all: &'static [&'static str],
     secrets: Vec<&'static str>,

@@ -11,7 +11,8 @@ use crate::auth::{Auth, Caller};
 use crate::error::{Error, Result, Warnings};
 use crate::fields::{Fields, ListLimit};
 
-/// Limits on a list of paths. The length of each path is not limited here, because invalid paths have no capabilities.
+/// Limits on a list of paths. The length of each path is not limited here; [`MAX_TOTAL_PATH_BYTES`] limits the total
+/// length.
 const PATH_LIST_LIMIT: ListLimit = ListLimit { bytes: usize::MAX, ..ListLimit::LIST };
 
 /// Maximum total length of the paths in a request, in bytes.

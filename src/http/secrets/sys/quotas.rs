@@ -61,7 +61,7 @@ fn exempt_paths(call: &Call, list: &ListFieldSlot<QuotaConfig>) -> Result<Option
     Ok(given.map(|paths| paths.into_iter().map(counted).collect()))
 }
 
-/// Returns a path or prefix in canonical spelling, in which it is compared with the paths of requests.
+/// Returns a path or prefix in canonical spelling, because it is compared with the canonical paths of requests.
 fn canonical_path(shared: &ServerState, path: String) -> String {
     let bare = path.trim_start_matches('/');
     let (begin, star) = bare.strip_suffix('*').map_or((bare, ""), |begin| (begin, "*"));

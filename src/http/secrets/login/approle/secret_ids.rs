@@ -106,7 +106,7 @@ fn read_metadata(fields: &Fields) -> Result<std::collections::BTreeMap<String, S
     Ok(metadata)
 }
 
-/// Renders the response to the creation of a secret id, the only one that contains its text.
+/// Renders the response to the creation of a secret id. No other response contains the text of the secret id.
 fn render_issued(issued: &IssuedSecretId) -> PartlySecret {
     let mut data = JsonObjectBuilder::with_capacity(256 + 2 * issued.text.expose().len());
     data.add_secret_text("secret_id", issued.text.expose_text().unwrap_or_default());

@@ -145,7 +145,8 @@ fn read_objects<'a>(fields: &'a Fields, name: &str) -> Result<&'a [Value]> {
     }
 }
 
-/// Returns a member of `object` that must be a non-empty string. Errors name `path`.
+/// Returns the member `name` of `object`, which must be a non-empty string. Errors begin with `path`, the path of
+/// `object` in the request.
 fn required_text<'a>(object: &'a Value, path: &str, name: &str) -> Result<&'a str> {
     let text = object.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     text.ok_or_else(|| Error::invalid(format!("{path}: {name} must be a non-empty string")))

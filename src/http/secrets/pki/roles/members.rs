@@ -52,7 +52,7 @@ pub(crate) fn read(fields: &Fields, base: Option<&Role>) -> Result<Role> {
         reader.set_or_reset(slot.name, slot.get_mut, fields.list_within(slot.name, *limit)?);
     }
     reader.read_slots(Role::TEXTS, |name| read_word(fields, name))?;
-    // Values that are not text, or too long, are rejected before the rules below are checked.
+    // Values that are not text or are too long are rejected before the rules below are checked.
     WORD_FIELDS.iter().try_for_each(|name| read_word(fields, name).map(drop))?;
     reader.read_slots(Role::SECONDS, |name| fields.duration(name)?.map(|d| whole_seconds(name, d)).transpose())?;
     let number = |name| fields.int(name)?.map(|n| parse_size(name, n)).transpose();

@@ -1,4 +1,4 @@
-//! Parses and renders the parameters of a managed key at a cloud service, which are texts and secrets.
+//! Parses and renders the parameters of a managed key at a cloud service. Each parameter is a text or a secret.
 
 use serde_json::{Map, Value};
 
