@@ -142,7 +142,7 @@ impl ControlLink {
         self.request(move |actor, ctx, reply| actor.queue_change(caller, MountChange { plan, reply }, ctx)).await
     }
 
-    /// Reads the mount's documents from storage again and publishes the view that they result in.
+    /// Reads the mount's documents from storage again and publishes the resulting view.
     ///
     /// # Errors
     /// `Unavailable` or `Internal` when they cannot be read.
@@ -169,9 +169,9 @@ impl ControlLink {
         self.send(move |actor, ctx| actor.build(wanted, BuildRequester::NoReply, ctx));
     }
 
-    /// Builds the CRLs that are due by the settings and those that `wanted` asks for. They include everything that was
-    /// stored before this call. `pending` is the announcement of the caller's revocation; the actor drops it when it
-    /// receives the request. Returns warnings about issuers that cannot have a CRL.
+    /// Builds the CRLs that are due by the settings and those that `wanted` asks for. The new CRLs include everything
+    /// that was stored before this call. `pending` is the announcement of the caller's revocation; the actor drops it
+    /// when it receives the request. Returns warnings about issuers that cannot have a CRL.
     ///
     /// # Errors
     /// `Unavailable` or `Internal` when the build fails; the published CRLs remain.
@@ -468,8 +468,8 @@ impl ReplicaLink {
     /// # Errors
     /// Those of the operation; `Unavailable` when the worker is stopping.
     pub async fn run(&self, mut origin: IssueContext, request: CertificateRequest) -> Result<IssuedCertificate> {
-        // The actor handles the message even if the caller disconnects. Dropping this guard ends the actor's wait for a
-        // key.
+        // The actor handles the message even if the caller disconnects. When this future is dropped, it drops the
+        // guard, which ends the actor's wait for a key.
         let presence = CallerGuard::default();
         origin.requester.watch = presence.watch();
         self.0.send(IssueWork(QueueCaller::current(), origin, request)).await.map_err(mount_stopping_error)?

@@ -57,7 +57,7 @@ pub struct CsrNames {
     pub uris: Vec<String>,
     /// otherName entries: dotted OID and value; `None` if the value's type is not the text type of its OID.
     pub other: Vec<(String, Option<String>)>,
-    /// Kind of the first name in the CSR that no role permits; `None` if there is none.
+    /// First kind of name in the CSR that no role permits; `None` if the CSR has no such name.
     pub unsupported_san_kind: Option<&'static str>,
 }
 
@@ -68,7 +68,7 @@ impl CsrNames {
     /// `Invalid` for an attribute that cannot be read.
     pub(crate) fn of(csr: &Csr) -> Result<Self> {
         let ParsedSans { dns, emails, ips, uris, other, unsupported_name_kind } = csr.sans()?;
-        // Of several values the last one counts, as in certificate parsers.
+        // If an attribute has several values, use the last one, as certificate parsers do.
         let last = |attribute| csr.subject_values(attribute).map(|mut values| values.pop().unwrap_or_default());
         let other_name = |(oid, value): (Vec<u8>, OtherNameValue)| {
             let text = if let OtherNameValue::Text(text) = value { Some(text) } else { None };

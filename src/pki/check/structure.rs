@@ -269,7 +269,7 @@ fn rfc5280_4_1_2_1_version(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
 
 fn rfc5280_4_1_2_2_serial_number(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     let octets = c.fields.serial;
-    // A leading sign bit requires another byte.
+    // If the first bit is set, DER adds a leading zero byte, because the INTEGER would otherwise be negative.
     let len = octets.len() + usize::from(octets[0] >= 0x80);
     ensure(octets != [0] && len <= 20, "the serial number must be positive and at most 20 octets (RFC 5280 4.1.2.2)")
 }

@@ -41,7 +41,8 @@ pub struct MountLifetimes {
 
 impl MountLifetimes {
     /// Returns the limits for a CA, whose default is `authority_default`. If the request sets no lifetime, warns if
-    /// that default exceeds the mount's maximum, or is not longer than the default of the certificates below the CA.
+    /// that default exceeds the mount's maximum, or is not longer than the default lifetime of the certificates below
+    /// the CA.
     pub(crate) fn for_authority(self, requested: &RequestedValidity) -> (Self, Warnings) {
         let own = Self { mount_default: self.authority_default, ..self };
         let mut warnings = Warnings::default();
@@ -299,7 +300,7 @@ struct ResolvedLifetime {
 /// `issuer_end` are epoch seconds; `source` names the setting or field that `end` comes from.
 ///
 /// # Errors
-/// `Invalid` when the setting rejects it.
+/// `Invalid` when the setting rejects such a certificate.
 pub(crate) fn apply_issuer_end(
     end: i64,
     issuer_end: i64,

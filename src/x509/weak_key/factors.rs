@@ -95,7 +95,8 @@ fn is_square(number: &BigUint) -> bool {
     &root * &root == *number
 }
 
-/// Moduli to detect non-squares: for each modulus, about half of the remainders or more are not those of a square.
+/// Moduli to detect non-squares: for each modulus, at least about half of the remainders cannot be the remainder of a
+/// square.
 const SIEVE_MODULI: [u64; 6] = [64, 63, 65, 11, 17, 19];
 const SIEVE_PRODUCT: u64 = 64 * 63 * 65 * 11 * 17 * 19;
 /// For each of [`SIEVE_MODULI`], the bit set of the remainders that squares have.

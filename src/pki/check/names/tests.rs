@@ -249,7 +249,7 @@ fn cn_validations_limits_the_kinds_of_common_names() {
         role["cn_validations"] = kinds.into();
         role
     };
-    // Every flag except allow_any_name, which would allow bar@bar.
+    // Set every flag except allow_any_name, because that flag would allow bar@bar.
     for (case, kinds, names, expected) in [
         ("N37", "email", "bar@bar@bar bar@bar bar.foo bar.bar", false),
         ("N38", "email", "bar@foo", true),

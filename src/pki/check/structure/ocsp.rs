@@ -9,7 +9,8 @@ use crate::x509::reader::{DerError, DerReader, DerResult};
 use crate::x509::writer::{ENUMERATED, GENERALIZED_TIME, OCTET_STRING, SEQUENCE, context, context_constructed};
 use crate::x509::{oid, time};
 
-/// Checks ResponseData (RFC 6960 4.2.1). `signer` has the hashes of the signing issuer, one per encoding of its name.
+/// Checks ResponseData (RFC 6960 4.2.1). `signer` contains the hashes of the issuer that signs the response, with one
+/// entry per encoding of the issuer's name.
 ///
 /// # Errors
 /// `Invalid`, naming the rule and its source.
