@@ -250,7 +250,8 @@ struct ControlActor {
     crls: Arc<ArcSwapOption<MountCrls>>,
     store: Arc<dyn PkiStore>,
     shared: ControlShared,
-    /// Changes by the server itself, which only reload the view from storage. They run before changes of callers.
+    /// Changes that the server itself queues. They only reload the view from storage, and run before the changes of
+    /// callers.
     own_changes: VecDeque<MountChange>,
     /// Changes of callers, in fair order between the callers.
     changes: FairQueue<MountChange>,
@@ -283,8 +284,8 @@ impl ControlActor {
         self.start_next_change(ctx);
     }
 
-    /// Reads the stored state before the next change, because another node changed it. `reply` receives the result once
-    /// the view is published.
+    /// Reads the stored state before the next change, because another node has changed that state. `reply` receives the
+    /// result once the view is published.
     fn reload(&mut self, ctx: &mut Context<Self>, reply: ChangeReply) {
         self.reload_needed = true;
         self.queue_empty_change(reply, ctx);
@@ -389,7 +390,8 @@ impl ControlActor {
             actor.builder = Some(builder);
             actor.throttle.record_end(Instant::now(), took);
             if result.is_err() {
-                // The next build retries the requests of this one. It starts after `CRL_CHECK_INTERVAL` at the latest.
+                // The next build also builds the CRLs that callers requested from this failed one. It starts after
+                // `CRL_CHECK_INTERVAL` at the latest.
                 actor.wanted = actor.wanted.union(wanted);
             }
             let outcome = result.and_then(|built| {

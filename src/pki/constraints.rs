@@ -3,7 +3,7 @@
 //! Relying parties check every name against the constraints of the whole chain (6.1.4). A certificate that they would
 //! reject is not signed. The names are parsed from the bytes to be signed, so no endpoint or template can bypass the
 //! check. A wildcard counts as all names that it matches. The number of comparisons is limited as in relying parties.
-//! `compare` has the comparison of a name with a subtree.
+//! `compare` compares a name with a subtree.
 
 mod compare;
 

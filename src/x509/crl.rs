@@ -297,7 +297,7 @@ impl Crl {
     /// `true` if the CRL does not cover all certificates of its issuer.
     ///
     /// # Errors
-    /// `Invalid`, naming the rule, when entries may not be revocations of the issuer's certificates: removals,
+    /// `Invalid`, naming the rule, when some entries might not be revocations of the issuer's certificates: removals,
     /// entries of other issuers or of attribute certificates, and unknown critical extensions (RFC 5280 5.2, 5.3).
     pub fn is_partial(&self) -> Result<bool> {
         self.scope.clone()

@@ -171,7 +171,7 @@ impl<'a> CsrFields<'a> {
     }
 
     /// Returns the extensions of the extensionRequest attribute (RFC 2985 5.4.2), and the OIDs of the other attributes,
-    /// such as a challenge password, which are ignored.
+    /// such as a challenge password. The values of those attributes are ignored.
     fn attributes(&self) -> DerResult<(Vec<RawExtension>, Vec<Vec<u8>>)> {
         let mut attributes = self.attributes;
         let mut others: Vec<Vec<u8>> = Vec::new();

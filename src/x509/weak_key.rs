@@ -189,7 +189,7 @@ mod tests {
         for (modulus, exponent, refused) in [
             (sound, &[0x80, 0, 0, 1][..], "csr: the RSA public exponent is above 2^31 - 1"),
             (sound, &[1, 0, 0, 0, 1], "csr: the RSA public exponent is above 2^31 - 1"),
-            // The prime 1000003: 751 times it, its square, cube, fifth and seventh power; and 1000003 · 1000033.
+            // Moduli from the prime p = 1000003: 751 · p, p², p³, p⁵, p⁷, and p · 1000033.
             ("2cc3628d", &[3], "csr: the RSA modulus has a factor below 752"),
             ("e8d5009d89", &[3], "csr: the RSA modulus is a perfect power"),
             ("0de0bee322cd8cdb", &[3], "csr: the RSA modulus is a perfect power"),

@@ -86,7 +86,7 @@ fn parse_client(bundle: &Secret) -> Result<Option<CertifiedKey>> {
     for (label, der) in &blocks {
         match label.as_str() {
             "CERTIFICATE" => chain.push(CertificateDer::from(der.to_vec())),
-            // Borrowed, because an owned copy would not be zeroized.
+            // Borrow the key, because an owned copy would not be zeroized.
             "PRIVATE KEY" => keys.push(PrivateKeyDer::Pkcs8(der.as_slice().into())),
             "RSA PRIVATE KEY" => keys.push(PrivateKeyDer::Pkcs1(der.as_slice().into())),
             "EC PRIVATE KEY" => keys.push(PrivateKeyDer::Sec1(der.as_slice().into())),

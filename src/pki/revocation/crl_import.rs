@@ -350,8 +350,8 @@ impl CrlImport {
         Ok(ImportedCrl { issuers: self.issuers, number, published, entries: self.entries, imported, warnings })
     }
 
-    /// Stores the entries page by page, each with the compromised keys among its certificates. Returns the number of
-    /// new entries, and a warning if the list of compromised keys is full.
+    /// Stores the entries page by page. Each commit also stores the keys of the page's certificates that are
+    /// compromised. Returns the number of new entries, and a warning if the list of compromised keys is full.
     async fn store(&self, ends: &HashMap<Serial, i64>) -> Result<(usize, Option<String>)> {
         let mut imported = 0;
         let mut full = None;

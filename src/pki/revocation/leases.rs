@@ -162,7 +162,7 @@ impl Engine {
         let lease = self.stored_lease(id, scopes).await?;
         let (id, mount) = lease.map_or((id.to_owned(), None), |lease| (lease.id, Some(lease.mount)));
         self.deps().store.commit(vec![PkiWrite::LeasesMark(vec![id.clone()])]).await?;
-        // These exclusive bounds contain the id: '!' is the lowest printable character.
+        // These exclusive bounds enclose the id: '!' is the lowest printable character.
         self.end_marked_leases(&id[..id.len() - 1], &format!("{id}!"), mount, wait).await
     }
 

@@ -122,7 +122,7 @@ pub enum RevocationOutcome {
         /// Warnings for the caller.
         warnings: Warnings,
     },
-    /// The certificate has expired or is about to; no revocation was recorded.
+    /// The certificate has expired or is about to expire; no revocation was recorded.
     Expired,
 }
 
@@ -170,7 +170,8 @@ impl RevocationTarget {
 /// reason and date, and a warning reports a given reason or date that is not applied.
 ///
 /// # Errors
-/// `Invalid` naming the rule; `Unavailable` when the revocation cannot be stored, or is stored and no CRL can be built.
+/// `Invalid` naming the rule; `Unavailable` when the revocation cannot be stored, or when it is stored but no CRL can
+/// be built.
 pub async fn revoke(
     authority: &Arc<Authority>,
     revocation: RevocationRequest,

@@ -67,8 +67,8 @@ fn has_small_factor(modulus: &BigUint) -> bool {
     false
 }
 
-/// `true` if a number is a perfect power with this exponent. A power is a residue of that degree modulo every prime
-/// `p` with `p mod exponent = 1`. At most 1 in 2^50 other numbers passes for all such [`SMALL_PRIMES`].
+/// `true` if a number is a perfect power with this exponent. A power is a residue of that degree modulo every prime `p`
+/// with `p mod exponent = 1`. At most 1 in 2^50 other numbers passes this test for all such primes in [`SMALL_PRIMES`].
 fn is_power(number: &BigUint, exponent: u64) -> bool {
     let mut primes = SMALL_PRIMES.iter().filter(|prime| *prime % exponent == 1);
     primes.all(|&prime| power_mod(remainder(number, prime), (prime - 1) / exponent, prime) == 1)
@@ -85,7 +85,8 @@ fn has_close_factors(root: &BigUint, rest: &BigUint) -> bool {
     let rest_left = remainder(rest, SIEVE_PRODUCT);
     (1..=100).any(|round| {
         let left = (round * round + 2 * round * root_left + SIEVE_PRODUCT - rest_left) % SIEVE_PRODUCT;
-        // The difference of `(root + round)²` and `root² + rest`. `rest` is at most `2 · root`.
+        // The number is the difference of `(root + round)²` and `root² + rest`. It is not negative, because `rest` is
+        // at most `2 · root`.
         may_be_square(left) && is_square(&(root * (2 * round) + round * round - rest))
     })
 }
