@@ -474,7 +474,7 @@ fn find_issuers(view: &MountView, list: &ForeignCrl) -> Result<Vec<String>> {
     let made = named.iter().find(|s| groups.insert(authority_id(s)) && list.is_signed_by(s.issuer.certificate.key()));
     let made = made.ok_or_else(|| {
         Error::invalid(
-            "crl: its signature does not verify with any issuer of this mount with the name of the CRL's issuer",
+            "crl: its signature does not verify with any issuer of this mount that has the name of the CRL's issuer",
         )
     })?;
     let mut issuers: Vec<_> = named.iter().filter(|s| authority_id(s) == authority_id(made)).collect();
