@@ -142,7 +142,7 @@ impl ControlLink {
         self.request(move |actor, ctx, reply| actor.queue_change(caller, MountChange { plan, reply }, ctx)).await
     }
 
-    /// Reads the mount's documents from storage again and publishes the view that they result in.
+    /// Reads the mount's documents from storage again and publishes the resulting view.
     ///
     /// # Errors
     /// `Unavailable` or `Internal` when they cannot be read.
@@ -169,9 +169,9 @@ impl ControlLink {
         self.send(move |actor, ctx| actor.build(wanted, BuildRequester::NoReply, ctx));
     }
 
-    /// Builds the CRLs that are due by the settings and those that `wanted` asks for. They include everything that was
-    /// stored before this call. `pending` is the announcement of the caller's revocation; the actor drops it when it
-    /// receives the request. Returns warnings about issuers that cannot have a CRL.
+    /// Builds the CRLs that are due by the settings and those that `wanted` asks for. The new CRLs include everything
+    /// that was stored before this call. `pending` is the announcement of the caller's revocation; the actor drops it
+    /// when it receives the request. Returns warnings about issuers that cannot have a CRL.
     ///
     /// # Errors
     /// `Unavailable` or `Internal` when the build fails; the published CRLs remain.
@@ -250,7 +250,8 @@ struct ControlActor {
     crls: Arc<ArcSwapOption<MountCrls>>,
     store: Arc<dyn PkiStore>,
     shared: ControlShared,
-    /// Changes by the server itself, which only reload the view from storage. They run before changes of callers.
+    /// Changes that the server itself queues. They only reload the view from storage, and run before the changes of
+    /// callers.
     own_changes: VecDeque<MountChange>,
     /// Changes of callers, in fair order between the callers.
     changes: FairQueue<MountChange>,
@@ -283,8 +284,8 @@ impl ControlActor {
         self.start_next_change(ctx);
     }
 
-    /// Reads the stored state before the next change, because another node changed it. `reply` receives the result once
-    /// the view is published.
+    /// Reads the stored state before the next change, because another node has changed that state. `reply` receives the
+    /// result once the view is published.
     fn reload(&mut self, ctx: &mut Context<Self>, reply: ChangeReply) {
         self.reload_needed = true;
         self.queue_empty_change(reply, ctx);
@@ -389,7 +390,8 @@ impl ControlActor {
             actor.builder = Some(builder);
             actor.throttle.record_end(Instant::now(), took);
             if result.is_err() {
-                // The next build retries the requests of this one. It starts after `CRL_CHECK_INTERVAL` at the latest.
+                // The next build also builds the CRLs that callers requested from this failed one. It starts after
+                // `CRL_CHECK_INTERVAL` at the latest.
                 actor.wanted = actor.wanted.union(wanted);
             }
             let outcome = result.and_then(|built| {
@@ -468,8 +470,8 @@ impl ReplicaLink {
     /// # Errors
     /// Those of the operation; `Unavailable` when the worker is stopping.
     pub async fn run(&self, mut origin: IssueContext, request: CertificateRequest) -> Result<IssuedCertificate> {
-        // The actor handles the message even if the caller disconnects. Dropping this guard ends the actor's wait for a
-        // key.
+        // The actor handles the message even if the caller disconnects. When this future is dropped, it drops the
+        // guard, which ends the actor's wait for a key.
         let presence = CallerGuard::default();
         origin.requester.watch = presence.watch();
         self.0.send(IssueWork(QueueCaller::current(), origin, request)).await.map_err(mount_stopping_error)?

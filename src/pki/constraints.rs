@@ -3,7 +3,7 @@
 //! Relying parties check every name against the constraints of the whole chain (6.1.4). A certificate that they would
 //! reject is not signed. The names are parsed from the bytes to be signed, so no endpoint or template can bypass the
 //! check. A wildcard counts as all names that it matches. The number of comparisons is limited as in relying parties.
-//! `compare` has the comparison of a name with a subtree.
+//! `compare` compares a name with a subtree.
 
 mod compare;
 
@@ -163,8 +163,8 @@ pub struct ConstrainedChainLink {
 /// validity overlaps the certificate's must allow all names. If no validity overlaps, all chains are considered.
 ///
 /// # Errors
-/// `Invalid` naming the first name rejected by the first chain and the rejecting certificate, or when there are more
-/// than [`MAX_COMPARISONS`] comparisons.
+/// `Invalid` naming the first name that the first chain rejects, and the certificate of the chain that rejects it. Also
+/// `Invalid` when there are more than [`MAX_COMPARISONS`] comparisons.
 pub(super) fn check_name_constraints(tbs: &[u8], chains: &[ChainConstraints]) -> Result<()> {
     if chains.is_empty() {
         return Ok(());
@@ -378,7 +378,8 @@ mod tests {
             ("jörg@bücher.test", true, false),
             ("jörg@xn--bcher-kva.test", true, false),
             ("jörg@a.test", true, true),
-            // The host is not in the only valid form, so relying parties may read it differently.
+            // RFC 9598 allows only one form of this host, and this is another form, so relying parties may read it
+            // differently.
             ("jörg@BÜCHER.test", false, false),
             ("jörg@evil.test", false, true),
             ("jörg@x.b.test", false, false),

@@ -339,8 +339,8 @@ impl Authority {
         self.control.announce()
     }
 
-    /// Like [`Authority::publish_revocations`], for one revocation. If a CRL fails that need not list this revocation,
-    /// that is only a warning.
+    /// Like [`Authority::publish_revocations`], for one revocation. If the build fails, but a published CRL already
+    /// lists this revocation, returns a warning instead of an error.
     ///
     /// # Errors
     /// As [`Authority::build_crls`].
@@ -379,8 +379,8 @@ impl Authority {
         by_timer || self.crls.load().as_ref().is_some_and(|crls| crls.covered_sequence >= sequence)
     }
 
-    /// Returns the limits of the revocations that may be removed: complete CRLs have listed them after their
-    /// certificates expired (RFC 5280 3.3).
+    /// Returns the limits within which revocations may be removed. Each of these revocations was on a complete CRL that
+    /// was issued after the revoked certificate had expired (RFC 5280 3.3).
     pub fn removable_revocations(&self) -> RemovableRevocations {
         self.crls.load().as_ref().map_or(RemovableRevocations::NONE, |crls| crls.removable)
     }
@@ -461,8 +461,8 @@ impl Authority {
         Ok((last.ok_or_else(|| Error::internal("the plan of a change returned no result"))?, warnings))
     }
 
-    /// Builds the CRLs that are due by the settings and those that `wanted` asks for. They include everything that was
-    /// stored before the call. Returns warnings about issuers that cannot have a CRL.
+    /// Builds the CRLs that are due by the settings and those that `wanted` asks for. The new CRLs include everything
+    /// that was stored before the call. Returns warnings about issuers that cannot have a CRL.
     ///
     /// # Errors
     /// `Unavailable` or `Internal` when the build fails; the published CRLs remain.

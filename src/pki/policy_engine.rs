@@ -160,7 +160,7 @@ impl PolicyEngine {
         let response = with_trace_context(request.body(request_body)).send().await.map_err(connection_failure)?;
         let status = response.status();
         if status != StatusCode::OK {
-            let text = format!("external policy: the engine answered with status {}", status.as_u16());
+            let text = format!("external policy: the engine responded with status {}", status.as_u16());
             return Err(EngineCallFailure::of(
                 "rejected",
                 !status.is_server_error(),

@@ -254,8 +254,8 @@ pub enum Removal {
     },
 }
 
-/// The limits of the revocations that may be removed, because a complete CRL issued after their certificates expired
-/// has listed them (RFC 5280 3.3).
+/// Limits within which revocations may be removed. Each of these revocations was on a complete CRL that was issued
+/// after the revoked certificate had expired (RFC 5280 3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemovableRevocations {
     /// Exclusive upper bound of notAfter of the revoked certificates, epoch seconds.
@@ -497,8 +497,8 @@ pub trait PkiStore: Send + Sync {
     /// Returns the last published CRL of every group of issuers.
     fn crls(&self, mount: MountId) -> BoxFuture<'static, Result<Vec<CrlRow>>>;
 
-    /// Returns a number that new CRL numbers must exceed, because a store restored from a backup lacks the CRLs
-    /// published since; 0 if the store was never restored.
+    /// Returns a number that new CRL numbers must exceed, because a store that was restored from a backup lacks the
+    /// CRLs published after that backup; 0 if the store was never restored.
     fn crl_floor(&self) -> BoxFuture<'static, Result<u64>>;
 
     /// Returns the exact numbers of stored certificates and of revocations, which the store counts on writes.

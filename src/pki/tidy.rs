@@ -1,9 +1,9 @@
 //! Removes expired data in small steps that do not delay other requests.
 //!
 //! A run is requested ([`Authority::tidy`]) or starts automatically ([`Engine::start_due_tidy_runs`]). Each mount has
-//! one run at a time across all nodes, through a lease row that every step renews. A row is removed when a safety buffer
-//! has passed since the notAfter in the row (not in the DER); revoked certificates have a buffer of their own. A
-//! revocation remains until a complete CRL issued after its certificate expired has listed it (RFC 5280 3.3); if
+//! one run at a time across all nodes; a lease row, which every step renews, ensures this. A row is removed when a
+//! safety buffer has passed since the notAfter in the row (not in the DER); revoked certificates have a buffer of their
+//! own. A revocation remains until a complete CRL issued after its certificate expired has listed it (RFC 5280 3.3); if
 //! necessary the run builds such a CRL first. A run that removed revocations ends by rebuilding the CRLs, even if it
 //! failed.
 
@@ -136,7 +136,7 @@ impl Authority {
     }
 }
 
-/// Changes the settings `config/auto-tidy` to what `merge` makes of the current ones.
+/// Replaces the settings `config/auto-tidy` with those that `merge` returns for the current settings.
 ///
 /// # Errors
 /// Those of `merge`; `Invalid` naming the field and the rule.

@@ -52,7 +52,7 @@ pub(crate) fn parse_network(text: &str) -> Option<IpNet> {
 }
 
 /// Parses `<oid>;<type>:<value>`, the form of `other_sans` and, with a pattern as the value, of `allowed_other_sans`.
-/// The only type is `UTF8` or `UTF-8`, in any letter case.
+/// The type must be `UTF8` or `UTF-8`, in any letter case.
 pub(crate) fn parse_other_name(field: &str, text: &str) -> Result<(String, String)> {
     let refuse = |problem: &str| Err(Error::invalid(format!("{field}: {} {problem}", escape_for_message(text))));
     let Some((oid, typed)) = text.split_once(';') else {

@@ -332,8 +332,8 @@ impl SignatureAlgorithm {
         )
     }
 
-    /// `true` if keys of `kind` normally sign certificates with this algorithm: like [`Self::fits`], but an EC key only
-    /// with the hash of its curve.
+    /// `true` if keys of `kind` normally sign certificates with this algorithm: like [`Self::fits`], except that an EC
+    /// key must use the hash of its curve.
     pub fn is_usual_for(self, kind: KeyKind) -> bool {
         match (self, kind) {
             (Self::Ecdsa(hash), KeyKind::Ec(curve)) => hash == curve.hash(),

@@ -216,8 +216,8 @@ impl Certificate {
         self.issuer.matches(&self.subject) && (self.is_signed_by_allowing_sha1(&self.key) || unverifiable())
     }
 
-    /// `true` if the authority key identifier equals the subject key identifier or, without the former, if the
-    /// certificate [certifies itself](Certificate::certifies_itself).
+    /// `true` if the authority key identifier equals the subject key identifier. Without an authority key identifier,
+    /// `true` if the certificate [certifies itself](Certificate::certifies_itself).
     pub fn is_self_signed(&self) -> bool {
         match (&self.authority_key_id, &self.subject_key_id) {
             (Some(authority), Some(subject)) => authority == subject,

@@ -211,9 +211,9 @@ pub fn iter_entries(mut entries: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> 
     })
 }
 
-/// Returns the serial number of the first of several encoded entries, and the length of that entry. It is called
-/// millions of times on entries that this server encoded and does not validate them: for invalid input the result is
-/// `None` or meaningless, but the function does not panic.
+/// Returns the serial number of the first of several encoded entries, and the length of that entry. The function does
+/// not validate the entries, because this server encoded them and calls the function millions of times. For invalid
+/// input the result is `None` or meaningless, but the function does not panic.
 pub fn first_entry(entries: &[u8]) -> Option<(&[u8], usize)> {
     let (header, content) = match *entries.get(1)? {
         short @ ..0x80 => (2, usize::from(short)),
@@ -297,7 +297,7 @@ impl Crl {
     /// `true` if the CRL does not cover all certificates of its issuer.
     ///
     /// # Errors
-    /// `Invalid`, naming the rule, when entries may not be revocations of the issuer's certificates: removals,
+    /// `Invalid`, naming the rule, when some entries might not be revocations of the issuer's certificates: removals,
     /// entries of other issuers or of attribute certificates, and unknown critical extensions (RFC 5280 5.2, 5.3).
     pub fn is_partial(&self) -> Result<bool> {
         self.scope.clone()

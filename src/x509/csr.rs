@@ -41,9 +41,9 @@ impl Csr {
     /// Reads the first PEM block of `text`, labelled `CERTIFICATE REQUEST` or `NEW CERTIFICATE REQUEST`.
     ///
     /// # Errors
-    /// `Invalid`, naming the rule: no PEM block, malformed DER, an unsupported public key, duplicate extensions,
-    /// invalid characters in names. Also above the limits on text (64 KiB), attributes, extensions and names. Key
-    /// sizes are not checked.
+    /// `Invalid`, naming the rule, for a text without a PEM block, malformed DER, an unsupported public key, duplicate
+    /// extensions or invalid characters in names. Also `Invalid` when the text is longer than 64 KiB, or the request
+    /// exceeds the limits on attributes, extensions and names. Key sizes are not checked.
     pub fn from_pem(text: &str) -> Result<Self> {
         if text.trim().is_empty() {
             return Err(Error::invalid("csr: must not be empty"));
@@ -171,7 +171,7 @@ impl<'a> CsrFields<'a> {
     }
 
     /// Returns the extensions of the extensionRequest attribute (RFC 2985 5.4.2), and the OIDs of the other attributes,
-    /// such as a challenge password, which are ignored.
+    /// such as a challenge password. The values of those attributes are ignored.
     fn attributes(&self) -> DerResult<(Vec<RawExtension>, Vec<Vec<u8>>)> {
         let mut attributes = self.attributes;
         let mut others: Vec<Vec<u8>> = Vec::new();

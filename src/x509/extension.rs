@@ -58,8 +58,8 @@ pub fn ext_key_usage(oids: &[Vec<u8>]) -> Extensions {
     })
 }
 
-/// Encodes basicConstraints (RFC 5280 4.2.1.9), critical. An empty SEQUENCE if `ca` is `false`; the path length is
-/// written for a CA only.
+/// Encodes basicConstraints (RFC 5280 4.2.1.9), critical. The value is an empty SEQUENCE if `ca` is `false`; the path
+/// length is written for a CA only.
 pub fn basic_constraints(ca: bool, path_length: Option<u32>) -> Extensions {
     build_sequence(oid::BASIC_CONSTRAINTS, true, 24, |w| {
         if !ca {
@@ -175,8 +175,8 @@ fn write_policy(w: &mut DerWriter, policy: &CertificatePolicy) {
     });
 }
 
-/// Maximum number of permitted and of excluded subtrees in name constraints, and of entries in each list that
-/// configures them.
+/// Maximum number of permitted subtrees in name constraints, and also of excluded subtrees. Each list that configures
+/// such subtrees has the same limit.
 pub const MAX_SUBTREES: usize = 1000;
 
 /// The names that name constraints permit or exclude.

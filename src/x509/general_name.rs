@@ -136,7 +136,8 @@ pub struct ParsedSans {
     pub uris: Vec<String>,
     /// otherNames: type OID (DER content bytes) and value.
     pub other: Vec<(Vec<u8>, OtherNameValue)>,
-    /// The kind of the first name that no role can allow: directoryName, registeredID, x400Address or ediPartyName.
+    /// The first kind of name that no role can allow (directoryName, registeredID, x400Address or ediPartyName); `None`
+    /// if there is no such name.
     pub unsupported_name_kind: Option<&'static str>,
 }
 

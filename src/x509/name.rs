@@ -178,13 +178,13 @@ impl Name {
         is_empty(self.as_der())
     }
 
-    /// `true` if the name has no value with a character, see [`has_no_text`].
+    /// `true` if all attribute values of the name are empty; see [`has_no_text`].
     pub fn has_no_text(&self) -> bool {
         has_no_text(self.as_der())
     }
 
-    /// Returns the types of attributes with a value that `other` lacks, without duplicates, formatted as in
-    /// [`Name::display`]. Values are compared without string types and surrounding white space.
+    /// Returns the types of the attributes whose values `other` lacks, without duplicates, formatted as in
+    /// [`Name::display`]. The comparison ignores string types and surrounding white space.
     pub(crate) fn missing_in(&self, other: &Self) -> Vec<String> {
         if self.as_der() == other.as_der() {
             return Vec::new();
@@ -270,7 +270,7 @@ pub fn is_empty(name_der: &[u8]) -> bool {
     name_der == [SEQUENCE, 0]
 }
 
-/// `true` if the name has no value with a character, or is not a valid name.
+/// `true` if all attribute values of the name are empty, or if the name is invalid.
 pub fn has_no_text(name_der: &[u8]) -> bool {
     let mut has_character = false;
     let read = for_each_attribute(name_der, |_, _, content| {
@@ -394,8 +394,8 @@ fn decode_string(tag: u8, content: &[u8]) -> DerResult<Option<String>> {
     };
     let text = match tag {
         UTF8_STRING => String::from_utf8(content.to_vec()).map_err(|_| INVALID_CHARACTERS),
-        // Characters that a PrintableString must not contain, such as '*', '@' and '&', are common in it, so any ASCII
-        // is accepted.
+        // In practice, PrintableStrings often contain characters that the type does not permit, such as '*', '@' and
+        // '&'. So accept any ASCII character.
         NUMERIC_STRING | PRINTABLE_STRING | IA5_STRING | VISIBLE_STRING => ascii(content),
         // CAs use TeletexString for Latin-1 text.
         TELETEX_STRING => Ok(content.iter().map(|&b| char::from(b)).collect()),

@@ -1,8 +1,8 @@
 //! Online certificate status (RFC 6960): parsing of requests and encoding of responses.
 //!
-//! An [`OcspRequest`] consists of slices of its DER. A response is encoded in two steps: [`ResponseData`] to be signed,
-//! then [`encode_successful`] around it. [`encode_failure`] is an unsigned response. This module does not determine a
-//! status.
+//! An [`OcspRequest`] consists of slices of its DER. A response is encoded in two steps: [`ResponseData`] encodes the
+//! bytes to be signed, and [`encode_successful`] wraps the signed bytes. [`encode_failure`] encodes an unsigned
+//! response. This module does not determine a status.
 
 pub mod request;
 pub mod response;

@@ -136,8 +136,9 @@ oids! {
 /// Maximum length of a dotted OID, in bytes.
 const MAX_DOTTED_BYTES: usize = 256;
 
-/// Parses a dotted OID (`1.2.840`) into DER content bytes. Returns `None` unless it has at least two arcs in decimal
-/// without leading zeros, a first arc of 0 to 2, a second arc below 40 after 0 and 1, and no arc above 2¹²⁸ − 1.
+/// Parses a dotted OID (`1.2.840`) into DER content bytes. The text must have at least two decimal arcs without leading
+/// zeros. The first arc must be 0 to 2; after 0 or 1, the second arc must be below 40. No arc may be above 2¹²⁸ − 1.
+/// Returns `None` for any other text.
 pub fn parse_oid(dotted: &str) -> Option<Vec<u8>> {
     if dotted.len() > MAX_DOTTED_BYTES {
         return None;

@@ -1,4 +1,4 @@
-//! PEM (RFC 7468). Written with lines of 64 characters, and read leniently, because users supply files in many
+//! PEM (RFC 7468). The encoder writes lines of 64 characters. The parser is lenient, because users supply files in many
 //! variants.
 
 use base64::Engine;

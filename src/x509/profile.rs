@@ -311,7 +311,7 @@ fn validate_bit_string(value: &[u8]) -> DerResult<()> {
 /// Rejects the extensions for IP addresses and AS numbers: RFC 3779 2.3 and 3.3 require that the issuer holds these
 /// resources, which the server does not check.
 fn reject_resources(_: &[u8]) -> DerResult<()> {
-    Err(DerError("is not supported: resources are not validated against the issuer's (RFC 3779 2.3, 3.3)"))
+    Err(DerError("is not supported: the server does not check that the issuer holds the resources (RFC 3779 2.3, 3.3)"))
 }
 
 fn reject_proxy(_: &[u8]) -> DerResult<()> {

@@ -180,7 +180,7 @@ impl PublicKey {
         .map_err(|_| wrong())
     }
 
-    /// `true` if a SHA-1 signature (DER for ECDSA) is valid. Signatures of RSA keys below 2048 bits never are.
+    /// `true` if a SHA-1 signature (DER for ECDSA) is valid. A signature of an RSA key below 2048 bits is never valid.
     pub fn verifies_sha1(&self, algorithm: Sha1Algorithm, message: &[u8], signature: &[u8]) -> bool {
         let digest = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, message);
         match (self.kind, algorithm) {

@@ -106,8 +106,8 @@ pub fn find_extension<'a>(extensions: &'a [RawExtension], oid: &[u8]) -> Option<
     extensions.iter().find(|extension| extension.oid == oid)
 }
 
-/// `true` if the extensions of a certificate grant OCSPSigning (RFC 6960 4.2.2.2). Clients accept OCSP responses signed
-/// with such a certificate like responses of its issuer.
+/// `true` if the extensions of a certificate grant OCSPSigning (RFC 6960 4.2.2.2). If the key of such a certificate
+/// signs an OCSP response, clients accept the response as if the certificate's issuer had signed it.
 pub fn grants_ocsp_signing(extensions: &[RawExtension]) -> bool {
     let usage = find_extension(extensions, oid::EXT_KEY_USAGE).and_then(|usage| read_ext_key_usage(&usage.value).ok());
     usage.is_some_and(|purposes| purposes.contains(&OCSP_SIGNING))

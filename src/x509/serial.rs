@@ -105,7 +105,7 @@ impl Serial {
         &self.octets[..usize::from(self.len)]
     }
 
-    /// `true` if the serial needs more than the 20 bytes of DER that a certificate may have (RFC 5280 4.1.2.2).
+    /// `true` if the serial takes more than 20 bytes in DER, the maximum in a certificate (RFC 5280 4.1.2.2).
     pub fn is_too_long(&self) -> bool {
         usize::from(self.len) == MAX_SERIAL_OCTETS && self.octets[0] >= 0x80
     }

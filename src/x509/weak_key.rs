@@ -83,8 +83,9 @@ fn is_sound_point(encoded: &[u8]) -> bool {
     y.iter().rev().lt(FIELD_PRIME.iter().rev()) && !SMALL_ORDER_POINTS.contains(&y)
 }
 
-/// The odd primes among the first 39 primes, whose product is the `M` of the smallest vulnerable moduli; larger moduli
-/// use more primes. The primes that exclude the most moduli come first; 3, 5 and 7 alone exclude none.
+/// The odd primes among the first 39 primes. The product of these 39 primes is the number `M` of the smallest
+/// vulnerable moduli (see `has_guessable_primes`); the `M` of larger moduli has more prime factors. The primes that
+/// exclude the most moduli come first; 3, 5 and 7 alone exclude none.
 const FINGERPRINT_PRIMES: [u64; 38] = [
     11, 37, 13, 17, 19, 61, 71, 73, 79, 97, 103, 107, 109, 127, 151, 157, 53, 23, 29, 31, 41, 43, 47, 59, 67, 83, 89,
     101, 113, 131, 137, 139, 149, 163, 167, 3, 5, 7,
@@ -95,8 +96,9 @@ const FINGERPRINT_GENERATOR: u64 = 65537;
 /// 2.2).
 ///
 /// Primes of the form `k·M + (65537^a mod M)`, with `M` a product of the first primes, produce a modulus that is a
-/// power of 65537 modulo `M`. This holds if it is a power modulo each prime and the exponents are compatible. At most
-/// 1 in 2^150 other moduli has the fingerprint, and most fail at the first prime.
+/// power of 65537 modulo `M`. A modulus is such a power if it is a power modulo each prime factor of `M` and the
+/// exponents are compatible. At most 1 in 2^150 other moduli has the fingerprint, and most other moduli fail at the
+/// first prime.
 fn has_guessable_primes(modulus: &BigUint) -> bool {
     let mut exponents: Vec<(u64, u64)> = Vec::new();
     for prime in FINGERPRINT_PRIMES {
@@ -107,8 +109,8 @@ fn has_guessable_primes(modulus: &BigUint) -> bool {
     exponents.iter().enumerate().all(|(at, &one)| exponents[..at].iter().all(|&other| fit(one, other)))
 }
 
-/// Returns the exponent to which 65537 yields `value` modulo `prime`, and the order of 65537; `None` if there is no
-/// such exponent.
+/// Returns the exponent `e` with `65537^e = value` modulo `prime`, and the order of 65537; `None` if there is no such
+/// exponent.
 fn discrete_logarithm(value: u64, prime: u64) -> Option<(u64, u64)> {
     let mut power = 1;
     let mut order = 0;
@@ -187,7 +189,7 @@ mod tests {
         for (modulus, exponent, refused) in [
             (sound, &[0x80, 0, 0, 1][..], "csr: the RSA public exponent is above 2^31 - 1"),
             (sound, &[1, 0, 0, 0, 1], "csr: the RSA public exponent is above 2^31 - 1"),
-            // The prime 1000003: 751 times it, its square, cube, fifth and seventh power; and 1000003 · 1000033.
+            // Moduli from the prime p = 1000003: 751 · p, p², p³, p⁵, p⁷, and p · 1000033.
             ("2cc3628d", &[3], "csr: the RSA modulus has a factor below 752"),
             ("e8d5009d89", &[3], "csr: the RSA modulus is a perfect power"),
             ("0de0bee322cd8cdb", &[3], "csr: the RSA modulus is a perfect power"),

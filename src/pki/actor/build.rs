@@ -18,9 +18,11 @@ use crate::telemetry;
 
 /// The minimum pause between two CRL builds is the duration of the last build divided by this.
 const MIN_PAUSE_DIVISOR: u32 = 4;
-/// A CRL build waits until no request has arrived for the duration of the last build divided by this.
+/// A CRL build starts only after an interval without new requests. The length of that interval is the duration of the
+/// last build divided by this.
 const QUIET_PAUSE_DIVISOR: u32 = 8;
-/// Maximum duration of a build that pauses are computed from, because the first build after a start takes much longer.
+/// Upper limit of the build duration from which pauses are computed, because the first build after a start takes much
+/// longer than later builds.
 const MAX_COUNTED_BUILD_DURATION: Duration = Duration::from_millis(100);
 
 /// Number of revocations that are being stored and will then request a CRL build.

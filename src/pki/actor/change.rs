@@ -63,8 +63,8 @@ pub(super) async fn run_change(
             // Storage was too busy and stored nothing.
             Err(error) if error.kind() == Kind::Busy => return ChangeOutcome::Failed { error, reloaded },
             Err(error) if error.kind() == Kind::Conflict && tried + 1 < MAX_CHANGE_ATTEMPTS => again = true,
-            // Too many conflicts with other nodes, or a commit with unknown outcome. The mount continues with the
-            // stored state.
+            // Either there were too many conflicts with other nodes, or the outcome of the commit is unknown. The mount
+            // continues with the stored state.
             Err(error) => {
                 let error = if error.kind() == Kind::Conflict { contention_error("the mount") } else { error };
                 return match load_stored_view(&*store, &published).await {
@@ -91,7 +91,7 @@ async fn run_plan(plan: ChangePlan, view: Arc<MountView>) -> Result<(ChangePlan,
 async fn load_stored_view(store: &dyn PkiStore, published: &Arc<MountView>) -> Result<MountView> {
     let documents = store.documents(published.mount).await?;
     let published = Arc::clone(published);
-    // Runs in the CPU queue, because a mount may have thousands of roles.
+    // The view is built in the CPU queue, because a mount may have thousands of roles.
     let mount = QueueCaller::server(&("changes", published.mount));
     cpu::run_as(mount, move || published.reloaded(documents)).await?
 }
@@ -129,7 +129,8 @@ mod tests {
         assert!(matches!(writes().await, ChangeOutcome::Stored { rebuild_crls: false, .. }));
         assert_eq!(store.storage.commits(), commits + 1);
         assert_eq!(pki.documents(MOUNT).await.unwrap().len(), 1);
-        // Every read and write of a closed store fails, so a panic with the same outcome as before used neither.
+        // Every read and write of a closed store fails. The panic has the same outcome as with the open store, so the
+        // change neither reads nor writes after a panic.
         store.storage.shutdown().await.unwrap();
         assert!(is_defect(panics().await));
         assert!(matches!(writes().await, ChangeOutcome::Unknown { .. }));

@@ -38,8 +38,8 @@ enum BlockingProgress<W, T> {
 }
 
 /// Runs work to completion on blocking threads, each with a permit of `permits`, or in the CPU queue if `permits` is
-/// `None`. Waits other than [`SignatureWaiter::wait`] block the thread, so work without permits must not read from
-/// storage.
+/// `None`. Every wait other than [`SignatureWaiter::wait`] blocks the thread, so work in the CPU queue must not read
+/// from storage.
 ///
 /// # Errors
 /// `Internal` when the work panics; `Busy` when the caller's share of the CPU queue is full.

@@ -15,7 +15,7 @@ use crate::x509::reader::DerResult;
 /// Checks that a key of this kind is suitable for a CA.
 ///
 /// # Errors
-/// `Invalid` naming `field`: P-224, which issuers must not use, and RSA below 2048 bits.
+/// `Invalid` naming `field`, for a P-224 key, which issuers must not use, and for an RSA key below 2048 bits.
 pub(crate) fn check_ca_key(field: &str, kind: KeyKind) -> Result<()> {
     match kind {
         KeyKind::Ec(Curve::P224) => Err(Error::invalid(format!("{field}: a P-224 key cannot sign certificates"))),

@@ -2,8 +2,8 @@
 //! checks](super::structure) and the name constraints of the chain. This applies to leaves, CAs, CRLs and OCSP
 //! responses from every endpoint. PKCS #10 requests pass through it without checks, because they certify nothing.
 //!
-//! A [managed key](crate::keys::signing) may be remote. Only the request waits for its signature, which is verified; no
-//! worker, actor or thread is blocked.
+//! A [managed key](crate::keys::signing) may be remote. Only the request that needs the signature waits for it; no
+//! worker, actor or thread is blocked. The signature is verified before use.
 
 use std::sync::Arc;
 
@@ -61,8 +61,8 @@ impl LintedTbs {
         Ok(Self { tbs, key: key.clone(), algorithm: expected.algorithm, low_priority: false })
     }
 
-    /// Checks the ResponseData of an OCSP response; `signer` has the hashes of the signing issuer, one per encoding of
-    /// its name.
+    /// Checks the ResponseData of an OCSP response; `signer` contains the hashes of the issuer that signs the response,
+    /// with one entry per encoding of the issuer's name.
     ///
     /// # Errors
     /// `Invalid` naming the rule and its source.
@@ -93,9 +93,10 @@ impl LintedTbs {
     /// wait ends if the caller disconnects.
     ///
     /// # Errors
-    /// `Internal` when a local key fails; `Busy` when too many slow signatures of the caller wait. Managed keys:
-    /// `Invalid` when the key does not exist or the mount may not use it like this; `Busy` and `Unavailable` from the
-    /// signer, or when the caller has disconnected; `BadGateway` for a wrong signature.
+    /// - Local key: `Internal` when signing fails; `Busy` when too many slow signatures of the caller wait.
+    /// - Managed key: `Invalid` when the key does not exist or the mount may not use it for this signature; `Busy` and
+    ///   `Unavailable` from the signer; `BadGateway` for a wrong signature.
+    /// - Managed or slow local key: `Unavailable` when the caller disconnects before the signature is created.
     pub(crate) async fn sign(self, signers: &dyn Signers, caller: &CallerWatch) -> Result<SignedTbs> {
         let signature = match &self.key {
             SigningKey::Local(_) if self.is_slow() => {

@@ -35,7 +35,7 @@ const MAX_NAME_BYTES: usize = general_name::MAX_ALT_NAME_BYTES;
 /// Maximum total length of all names of a request, in bytes.
 pub(crate) const MAX_ALL_NAMES_BYTES: usize = 40 * 1024;
 /// Maximum number of steps of a name check on an HTTP worker: patterns of the role times the bytes that each pattern
-/// scans. The check takes at most a millisecond.
+/// scans. A check within this limit takes at most a millisecond.
 const MAX_POLICY_STEPS: usize = 50_000;
 
 /// Names in a CSR, as parsed by `x509`.
@@ -57,7 +57,7 @@ pub struct CsrNames {
     pub uris: Vec<String>,
     /// otherName entries: dotted OID and value; `None` if the value's type is not the text type of its OID.
     pub other: Vec<(String, Option<String>)>,
-    /// Kind of the first name in the CSR that no role permits; `None` if there is none.
+    /// First kind of name in the CSR that no role permits; `None` if the CSR has no such name.
     pub unsupported_san_kind: Option<&'static str>,
 }
 
@@ -68,7 +68,7 @@ impl CsrNames {
     /// `Invalid` for an attribute that cannot be read.
     pub(crate) fn of(csr: &Csr) -> Result<Self> {
         let ParsedSans { dns, emails, ips, uris, other, unsupported_name_kind } = csr.sans()?;
-        // Of several values the last one counts, as in certificate parsers.
+        // If an attribute has several values, use the last one, as certificate parsers do.
         let last = |attribute| csr.subject_values(attribute).map(|mut values| values.pop().unwrap_or_default());
         let other_name = |(oid, value): (Vec<u8>, OtherNameValue)| {
             let text = if let OtherNameValue::Text(text) = value { Some(text) } else { None };
@@ -109,7 +109,7 @@ pub struct NameSet {
     pub serial_number: String,
 }
 
-/// Appended to errors about `alt_names` of a request with a role: such a name may be given in a CSR instead.
+/// Advice that is appended to errors about `alt_names` of a request with a role: put the name into a CSR instead.
 const ALT_NAMES_REMEDY: &str = "; alt_names accepts nothing else, even with \
                            enforce_hostnames=false. A role with enforce_hostnames=false accepts the name in the CSR";
 

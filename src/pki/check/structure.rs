@@ -262,14 +262,14 @@ const CERTIFICATE_CHECKS: &[(CertificatePart<'static>, CertificateCheck)] = &[
     (CertificatePart::Extension(oid::NAME_CONSTRAINTS), rfc5280_4_2_1_10_name_constraints),
 ];
 
-/// Extensions require version 3, and every certificate from this server has some.
+/// Extensions require version 3, and every certificate from this server has extensions.
 fn rfc5280_4_1_2_1_version(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     ensure(c.fields.version_number == 2, "the version must be 3 (RFC 5280 4.1.2.1)")
 }
 
 fn rfc5280_4_1_2_2_serial_number(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     let octets = c.fields.serial;
-    // A leading sign bit requires another byte.
+    // If the first bit is set, DER adds a leading zero byte, because the INTEGER would otherwise be negative.
     let len = octets.len() + usize::from(octets[0] >= 0x80);
     ensure(octets != [0] && len <= 20, "the serial number must be positive and at most 20 octets (RFC 5280 4.1.2.2)")
 }
@@ -370,8 +370,8 @@ fn rfc5280_4_2_1_3_key_usage(c: &ParsedCertificateTbs<'_>) -> DerResult<()> {
     };
     let cert_sign = usage.contains(KeyUsage::CERT_SIGN);
     ensure(!cert_sign || c.is_ca(), "keyCertSign needs cA TRUE (RFC 5280 4.2.1.3)")?;
-    // Of the rules of RFC 9295 3, only enforce that the key has some use. Other usages are harmless next to a valid
-    // one, and clients send lists that suit keys of every kind.
+    // RFC 9295 3 has stricter rules; enforce only that at least one usage suits the key. Further usages are harmless,
+    // and clients send lists of usages that suit keys of every kind.
     ensure(
         !c.has_signing_only_key() || usage.is_empty() || SIGNING_KEY_USAGES.iter().any(|one| usage.contains(*one)),
         "keyUsage of an Ed25519 key must have digitalSignature, contentCommitment or cRLSign (RFC 9295 3)",

@@ -27,21 +27,22 @@ pub struct Validity {
     pub not_after: Time,
 }
 
-/// The lifetimes that apply to a mount after its own settings and the system-wide ones; none is zero.
+/// The lifetimes of a mount, computed from its own settings and the system-wide ones; none is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MountLifetimes {
     /// Lifetime if neither request nor role sets one.
     pub mount_default: Duration,
     /// Maximum lifetime if the role sets none.
     pub mount_max: Duration,
-    /// Lifetime of a CA if the request sets none. On a mount without lifetimes of its own it exceeds `mount_max`,
-    /// because the system-wide maximum is meant for leaf certificates.
+    /// Lifetime of a CA if the request sets none. On a mount without lifetimes of its own, this lifetime exceeds
+    /// `mount_max`, because the system-wide maximum is meant for leaf certificates.
     pub authority_default: Duration,
 }
 
 impl MountLifetimes {
     /// Returns the limits for a CA, whose default is `authority_default`. If the request sets no lifetime, warns if
-    /// that default exceeds the mount's maximum, or is not longer than the default of the certificates below the CA.
+    /// that default exceeds the mount's maximum, or is not longer than the default lifetime of the certificates below
+    /// the CA.
     pub(crate) fn for_authority(self, requested: &RequestedValidity) -> (Self, Warnings) {
         let own = Self { mount_default: self.authority_default, ..self };
         let mut warnings = Warnings::default();
@@ -69,8 +70,8 @@ impl MountLifetimes {
         (own, warnings)
     }
 
-    /// Returns the setting that determines the default lifetime, for messages. If default and maximum are equal, it is
-    /// the maximum, because a longer default needs a higher maximum too.
+    /// Returns the setting that determines the default lifetime, for messages. If the default equals the maximum,
+    /// returns the setting of the maximum, because a longer default needs a higher maximum too.
     fn default_source(&self) -> &'static str {
         match self.mount_default.cmp(&self.mount_max) {
             Ordering::Less => "the mount's default_lease_ttl",
@@ -207,8 +208,8 @@ impl LeafValidityBuilder<'_> {
         Ok(end)
     }
 
-    /// Returns the lifetime of the request, or else of the role or mount. A lifetime above the limit is capped with a
-    /// warning, unless the request prefers an error.
+    /// Returns the lifetime that the request sets, or else that of the role or the mount. A lifetime above the limit is
+    /// capped with a warning, unless the request prefers an error.
     fn resolve_ttl(&self) -> Result<ResolvedLifetime> {
         let (limit, limit_source) = match self.role.max_ttl {
             0 => (self.limits.mount_max.as_secs(), "the mount's max_lease_ttl"),
@@ -299,7 +300,7 @@ struct ResolvedLifetime {
 /// `issuer_end` are epoch seconds; `source` names the setting or field that `end` comes from.
 ///
 /// # Errors
-/// `Invalid` when the setting rejects it.
+/// `Invalid` when the setting rejects such a certificate.
 pub(crate) fn apply_issuer_end(
     end: i64,
     issuer_end: i64,

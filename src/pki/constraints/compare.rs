@@ -264,7 +264,7 @@ impl ComparableDirectoryName {
         Self { ascii_form: form(CaseFolding::Ascii), unicode_form: form(CaseFolding::Unicode) }
     }
 
-    /// `true` if the name begins with the RDNs of the base, which ignores the case of ASCII letters only.
+    /// `true` if the name begins with the RDNs of the base. The comparison ignores the case of ASCII letters only.
     fn is_within(&self, base: &Self) -> bool {
         matches!((&self.ascii_form, &base.ascii_form), (Some(name), Some(base)) if name.starts_with(base))
     }

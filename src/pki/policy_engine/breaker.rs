@@ -65,7 +65,7 @@ impl CircuitBreaker {
         let mut state = self.state();
         *state = match (*state, answered) {
             (BreakerState::Probing { .. }, true) if probe => {
-                tracing::info!("the external policy engine answers again");
+                tracing::info!("the external policy engine responds again; calls are admitted");
                 add_to_gauge(-1.0);
                 BreakerState::Closed { failures: 0 }
             }
@@ -78,8 +78,8 @@ impl CircuitBreaker {
                 let pause = OPEN_DURATION.as_secs();
                 tracing::warn!(
                     pause_seconds = pause,
-                    "the external policy engine failed {FAILURES_TO_OPEN} times in a row; calls are rejected during \
-                     the pause"
+                    "the external policy engine failed {FAILURES_TO_OPEN} times in a row; calls are rejected until \
+                     the pause ends"
                 );
                 add_to_gauge(1.0);
                 BreakerState::Open { since: now }

@@ -1,7 +1,8 @@
 //! TLS trust and client authentication for the policy engine, by rustls on aws-lc-rs with TLS 1.2 and 1.3.
 //!
 //! Only the configured CAs and pinned certificates are trusted, never the system's. If certificates are pinned, the
-//! engine must present one of them; if CAs are configured as well, they must also have signed it for the engine's name.
+//! engine must present one of them. If CAs are configured as well, one of these CAs must also have issued that
+//! certificate for the engine's host name.
 
 use std::sync::Arc;
 
@@ -85,11 +86,11 @@ fn parse_client(bundle: &Secret) -> Result<Option<CertifiedKey>> {
     for (label, der) in &blocks {
         match label.as_str() {
             "CERTIFICATE" => chain.push(CertificateDer::from(der.to_vec())),
-            // Borrowed, because an owned copy would not be zeroized.
+            // Borrow the key, because an owned copy would not be zeroized.
             "PRIVATE KEY" => keys.push(PrivateKeyDer::Pkcs8(der.as_slice().into())),
             "RSA PRIVATE KEY" => keys.push(PrivateKeyDer::Pkcs1(der.as_slice().into())),
             "EC PRIVATE KEY" => keys.push(PrivateKeyDer::Sec1(der.as_slice().into())),
-            _ => return refuse("must hold PEM blocks CERTIFICATE and one private key"),
+            _ => return refuse("must not contain PEM blocks other than certificates and one private key"),
         }
     }
     let (Some(key), true, false) = (keys.pop(), keys.is_empty(), chain.is_empty()) else {

@@ -125,7 +125,7 @@ impl CallerSuppliedCrlTerms {
 
     fn header(self, now: i64, entries: &CrlEntries) -> CrlHeader {
         let Self { number, base, lifetime } = self;
-        // Entries may be dated in the future, but the CRL is valid from now.
+        // An entry may have a revocation time in the future. Cap it at `now`, so that the CRL is valid from now on.
         let latest = entries.latest_revocation().map(|latest| latest.min(now));
         CrlHeader::new(number, base, now, lifetime.as_secs(), latest)
     }
@@ -221,7 +221,7 @@ impl CallerSuppliedEntries {
     /// Builds the CRL to sign.
     ///
     /// # Errors
-    /// `Invalid` for entries of other issuers in a CRL that is not indirect, or mixed with entries that name no issuer.
+    /// `Invalid` when an entry names a certificateIssuer but the CRL is not indirect, or another entry names none.
     pub fn into_crl(
         self,
         terms: CallerSuppliedCrlTerms,

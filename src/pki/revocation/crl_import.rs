@@ -41,11 +41,12 @@ const UNKNOWN_NOT_AFTER: i64 = MAX_EPOCH_SECONDS;
 
 /// Result of a CRL import.
 pub struct ImportedCrl {
-    /// Ids of the issuers of the CRL, which share subject and key.
+    /// Ids of the CRL's issuers; all of them have the same subject and key.
     pub issuers: Vec<String>,
     /// Number of the imported CRL, if present.
     pub number: Option<u64>,
-    /// Number of the CRL that this mount has published after the import; `None` if it has none with a higher number.
+    /// Number of the CRL that this mount has published for these issuers after the import; `None` if that number is not
+    /// above the number of the imported CRL.
     pub published: Option<u64>,
     /// Number of entries of the imported CRL.
     pub entries: usize,
@@ -123,7 +124,7 @@ impl AccompanyingCrls {
     /// Imports the added CRLs. Their issuers must be in the mount.
     ///
     /// # Errors
-    /// Those of the store; stored units remain, and the import can be repeated.
+    /// Those of the store. Entries that are already stored remain, and the import can be repeated.
     pub async fn import(self) -> Result<Vec<ImportedCrl>> {
         let mut imported = Vec::with_capacity(self.lists.len());
         for (import, checked) in self.lists {
@@ -133,8 +134,8 @@ impl AccompanyingCrls {
     }
 }
 
-/// Adds the serial numbers of a CRL to `known`, a map from serial number to issuer. Adds nothing if `known` contains
-/// one of them with another issuer.
+/// Adds the serial numbers of a CRL to `known`, a map from serial number to issuer. Adds nothing if `known` maps one of
+/// these serial numbers to another issuer.
 fn add_serials(
     mut known: HashMap<Serial, String>,
     list: &ForeignCrl,
@@ -175,11 +176,13 @@ struct CrlImport {
     /// Ids under which certificates and revocations of the CRL's issuers may be stored, including ids of deleted
     /// issuers.
     own_issuer_ids: HashSet<String>,
-    /// Issuers of the mount that the CRL's issuers have certified: serial number and issuer id.
+    /// Issuers of the mount whose certificates the CRL's issuers have signed: serial number of the certificate and
+    /// issuer id.
     certified_issuers: HashMap<Serial, String>,
     entries: usize,
     held_entries: usize,
-    /// Serials of the self-signed certificates among `issuers`, which their own CRLs do not list.
+    /// Serial numbers of the self-signed certificates of `issuers`. The CRL of an issuer does not list the issuer's own
+    /// self-signed certificate.
     roots: HashSet<Serial>,
 }
 
@@ -196,7 +199,7 @@ struct CheckedCrlEntries {
 impl CrlImport {
     async fn of(authority: Arc<Authority>, view: Arc<MountView>, list: ForeignCrl) -> Result<Self> {
         let now = authority.deps().clock.now().unix_timestamp();
-        // Runs in the CPU queue: the signature covers the whole CRL, and every entry is parsed.
+        // Read the CRL in the CPU queue, because its signature covers the whole CRL and every entry is parsed.
         let read = move || {
             let issuers = find_issuers(&view, &list)?;
             if list.this_update > now + MAX_CLOCK_SKEW_SECONDS {
@@ -347,8 +350,8 @@ impl CrlImport {
         Ok(ImportedCrl { issuers: self.issuers, number, published, entries: self.entries, imported, warnings })
     }
 
-    /// Stores the entries page by page, each with the compromised keys among its certificates. Returns the number of
-    /// new entries, and a warning if the list of compromised keys is full.
+    /// Stores the entries page by page. Each commit also stores the keys of the page's certificates that are
+    /// compromised. Returns the number of new entries, and a warning if the list of compromised keys is full.
     async fn store(&self, ends: &HashMap<Serial, i64>) -> Result<(usize, Option<String>)> {
         let mut imported = 0;
         let mut full = None;
@@ -471,7 +474,7 @@ fn find_issuers(view: &MountView, list: &ForeignCrl) -> Result<Vec<String>> {
     let made = named.iter().find(|s| groups.insert(authority_id(s)) && list.is_signed_by(s.issuer.certificate.key()));
     let made = made.ok_or_else(|| {
         Error::invalid(
-            "crl: its signature does not verify with any issuer of this mount with the name of the CRL's issuer",
+            "crl: its signature does not verify with any issuer of this mount that has the name of the CRL's issuer",
         )
     })?;
     let mut issuers: Vec<_> = named.iter().filter(|s| authority_id(s) == authority_id(made)).collect();

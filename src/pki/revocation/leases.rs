@@ -75,8 +75,8 @@ impl LeaseKeys {
             for scope in &scopes {
                 let (found, more) = list_scope_keys(&*store, scope, &from, max).await?;
                 keys.extend(found);
-                // A scope whose page ends at a position may have more keys after it, so only keys up to the lowest such
-                // position are complete.
+                // `more` is the end of this scope's page; the scope may have further keys after it. So the combined
+                // list is complete only up to the lowest page end of all scopes.
                 next = [next, more].into_iter().flatten().min();
             }
             let known = |position: &String| next.as_ref().is_none_or(|next| position <= next);
@@ -138,8 +138,8 @@ impl Engine {
         Ok(None)
     }
 
-    /// Returns a lister of the keys directly below a path, and the position from which it lists the keys after `after`.
-    /// Returns `None` for an invalid path.
+    /// Returns a [`LeaseKeys`] for the keys directly below a path, and the position at which the keys after `after`
+    /// start. Returns `None` for an invalid path.
     pub fn lease_keys(&self, scopes: Vec<PathScope>, after: &str) -> Option<(LeaseKeys, String)> {
         if !is_lease_id(after) || scopes.iter().any(|scope| !is_lease_id(&scope.stored)) {
             return None;
@@ -162,7 +162,7 @@ impl Engine {
         let lease = self.stored_lease(id, scopes).await?;
         let (id, mount) = lease.map_or((id.to_owned(), None), |lease| (lease.id, Some(lease.mount)));
         self.deps().store.commit(vec![PkiWrite::LeasesMark(vec![id.clone()])]).await?;
-        // These exclusive bounds contain the id: '!' is the lowest printable character.
+        // These exclusive bounds enclose the id: '!' is the lowest printable character.
         self.end_marked_leases(&id[..id.len() - 1], &format!("{id}!"), mount, wait).await
     }
 
@@ -197,7 +197,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Revokes the leases between two ids that are marked as ending; without `wait`, wakes the sweep instead.
+    /// Revokes the leases that are marked as ending and whose ids are between `after` and `below`. Without `wait`,
+    /// wakes the sweep instead.
     async fn end_marked_leases(
         self: &Arc<Self>,
         after: &str,
@@ -235,8 +236,9 @@ impl Engine {
         }
     }
 
-    /// Revokes the certificates of the leases between two ids that are marked as ending, then builds the CRLs once.
-    /// Also waits for the CRLs of `mount`, because a concurrent sweep may have ended the caller's lease.
+    /// Revokes the certificates of the leases that are marked as ending and whose ids are between `after` and `below`,
+    /// then builds the CRLs once. Also waits for the CRLs of `mount`, because a concurrent sweep may have ended the
+    /// caller's lease.
     async fn revoke_marked(&self, after: &str, below: &str, mount: Option<MountId>) -> Result<()> {
         let mut after = after.to_owned();
         let open = mount.and_then(|mount| Some((mount, self.authority(mount).ok()?)));

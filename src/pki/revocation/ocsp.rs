@@ -3,8 +3,8 @@
 //! A response is signed by the issuer of the first known certificate in the request, or else by the default issuer. It
 //! covers only that issuer's certificates; all others are `unknown`. Serials never issued are `unknown` too, unless
 //! `ocsp_unknown_serial` is `good`. Issuers sign directly, without responder certificates. If the issuer lacks a key,
-//! the usage `ocsp-signing` or permission to use its managed key, the result is `unauthorized`. When the store or
-//! signer is unavailable or busy it is `tryLater`, for other failures `internalError`.
+//! the usage `ocsp-signing` or permission to use its managed key, the result is `unauthorized`. If the store or the
+//! signer is unavailable or busy, the result is `tryLater`. After any other failure, the result is `internalError`.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -174,7 +174,7 @@ async fn certificate_status(
     let stored = authority.deps().store.serial_status(authority.mount(), id.serial).await?;
     let gone = |issuer: &str| !view.signers().any(|signer| signer.issuer.record.id == issuer);
     // A revocation under a deleted issuer applies to the responder with that issuer's name and key, and to every
-    // responder if these are unknown.
+    // responder if that name and key are unknown.
     let was = |issuer: &str| {
         gone(issuer) && view.authority_id_of(issuer).is_none_or(|authority| responder.is_authority(&authority))
     };
@@ -196,8 +196,8 @@ async fn certificate_status(
     Ok(if known { OcspCertStatus::Good } else { OcspCertStatus::Unknown })
 }
 
-/// Returns `true` if this responder's key signed the stored certificate. Its issuer was deleted and perhaps imported
-/// again.
+/// Returns `true` if this responder's key signed the stored certificate. Called for a certificate whose issuer was
+/// deleted; the issuer may have been imported again under another id.
 async fn was_signed_by(authority: &Authority, responder: &Responder, id: &CertId<'_>) -> Result<bool> {
     let Some(stored) = authority.deps().store.certificate(authority.mount(), id.serial).await? else {
         return Ok(false);

@@ -27,7 +27,8 @@ use crate::x509::certificate::Certificate;
 use crate::x509::serial::Serial;
 use crate::x509::time::MIN_UTC_EPOCH_SECONDS;
 
-/// Seconds before its expiry from which a certificate counts as expired and is normally not revoked.
+/// Minimum remaining lifetime in seconds. A certificate that expires sooner counts as expired and is normally not
+/// revoked.
 const MIN_REMAINING_SECONDS: i64 = 2;
 /// Warning that the given reason or invalidity date is ignored, because the certificate was revoked earlier.
 const REASON_UNCHANGED_WARNING: &str =
@@ -83,8 +84,8 @@ pub enum CertificateRef {
     Certificate(Box<Certificate>),
 }
 
-/// Revocation reasons (RFC 5280 5.3.1), without certificateHold and removeFromCRL, because revocations are permanent,
-/// and without those of attribute authorities.
+/// Revocation reasons (RFC 5280 5.3.1), except certificateHold and removeFromCRL, because revocations are permanent,
+/// and except the reasons for attribute authorities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReasonCode {
     /// The private key is compromised.
@@ -121,7 +122,7 @@ pub enum RevocationOutcome {
         /// Warnings for the caller.
         warnings: Warnings,
     },
-    /// The certificate has expired or is about to; no revocation was recorded.
+    /// The certificate has expired or is about to expire; no revocation was recorded.
     Expired,
 }
 
@@ -169,7 +170,8 @@ impl RevocationTarget {
 /// reason and date, and a warning reports a given reason or date that is not applied.
 ///
 /// # Errors
-/// `Invalid` naming the rule; `Unavailable` when the revocation cannot be stored, or is stored and no CRL can be built.
+/// `Invalid` naming the rule; `Unavailable` when the revocation cannot be stored, or when it is stored but no CRL can
+/// be built.
 pub async fn revoke(
     authority: &Arc<Authority>,
     revocation: RevocationRequest,
@@ -469,8 +471,8 @@ fn issuer_not_allowed_error(field: &str) -> Error {
     Error::invalid(format!("{field}: issuers cannot be revoked here; use issuer/:ref/revoke"))
 }
 
-/// Revokes an issuer: it signs no more certificates but still signs its CRL, and its parents in this mount list it on
-/// theirs. Returns the issuer's id and warnings. A second revocation may only amend the reason, as for a
+/// Revokes an issuer: it signs no more certificates but still signs its CRL. Its parents in this mount list it on their
+/// CRLs. Returns the issuer's id and warnings. A second revocation may only amend the reason, as for a
 /// [certificate](revoke).
 ///
 /// # Errors
@@ -537,9 +539,9 @@ fn plan_issuer_revocation(
     Ok((PlannedChange { view: next, writes, rebuild_crls: true }, (issuer_warnings(view, issuer), earlier.is_none())))
 }
 
-/// Returns the rows to store with the issuer's changed record: the revocation of its certificate and, if a parent in
-/// this mount signed the certificate and it is not stored, the certificate. Returns no rows if no parent signed it, or
-/// if another certificate is stored under its serial number.
+/// Returns the rows to store with the issuer's changed record: the revocation of its certificate, and the certificate
+/// itself if it is not stored and a parent in this mount signed it. Returns no rows if it is not stored and no parent
+/// signed it, or if another certificate is stored under its serial number.
 async fn issuer_rows(
     authority: &Authority,
     view: &MountView,

@@ -6,7 +6,7 @@
 pub struct Glob {
     /// Text of the pattern, without adjacent `*`.
     pattern: Box<str>,
-    /// Byte offset of the first `*`, followed by that of the last.
+    /// Byte offset of the first `*`; `last` is the byte offset of the last one.
     first: usize,
     last: usize,
     /// Minimum length of a match: the number of bytes other than `*`.

@@ -6,8 +6,8 @@ use crate::x509::oid;
 /// Maximum length of a dotted OID, in characters.
 const MAX_OID_CHARS: usize = 256;
 
-/// `true` if `text` is a dotted OID: at least two decimal arcs without leading zeros, the first 0 to 2, the second
-/// below 40 after 0 and 1 (X.660), each arc at most 128 bits (UUID-based OIDs use all of them).
+/// `true` if `text` is a dotted OID: at least two decimal arcs without leading zeros. The first arc is 0 to 2; after 0
+/// or 1, the second arc is below 40 (X.660). Each arc has at most 128 bits, which UUID-based OIDs need.
 pub fn is_dotted_oid(text: &str) -> bool {
     if text.len() > MAX_OID_CHARS {
         return false;

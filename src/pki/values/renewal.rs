@@ -2,7 +2,7 @@
 
 use crate::x509::serial::Serial;
 
-/// Renewal times are spread over a lifetime divided by this.
+/// Renewal times are spread over an interval. Its length is the certificate's lifetime divided by this.
 const RENEWAL_SPREAD_DIVISOR: i64 = 20;
 
 /// Returns when to renew a certificate (epoch seconds): at about two thirds of its lifetime, which starts at issuance

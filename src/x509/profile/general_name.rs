@@ -60,8 +60,8 @@ pub(super) fn validate_other_kind(name: &Tlv<'_>) -> DerResult<()> {
     }
 }
 
-/// Validates the text of an otherName of type `kind`, in the string type that this type requires, by the rules of
-/// [`validate_names`].
+/// Validates the text of an otherName of type `kind` by the rules of [`validate_names`]. The text must be encoded in
+/// the string type that `kind` requires.
 ///
 /// # Errors
 /// The violated rule.

@@ -54,8 +54,8 @@ fn must_not_be_empty(oid: &[u8]) -> bool {
     oid.starts_with(ATTRIBUTES_OF_X520) || others.iter().any(|other| other.oid() == oid)
 }
 
-/// `true` for attributes of X.520 that are DirectoryStrings, or PrintableStrings, which is one of the choices (RFC 5280
-/// A.1). Certificate readers do not decode an IA5String or NumericString there.
+/// `true` for attributes of X.520 whose type is DirectoryString or PrintableString; the latter is one alternative of
+/// DirectoryString (RFC 5280 A.1). Certificate readers do not decode an IA5String or NumericString in these attributes.
 fn is_directory_string(oid: &[u8]) -> bool {
     // commonName to countryName, localityName to description, businessCategory, postalCode, name to
     // generationQualifier, dnQualifier, pseudonym, organizationIdentifier.

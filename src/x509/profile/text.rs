@@ -20,8 +20,8 @@ fn read_nonempty_ia5(content: &[u8]) -> DerResult<&str> {
     read_ia5(content)
 }
 
-/// `true` for a host name whose labels consist of letters, digits, hyphens, or underscores, which real host names
-/// contain.
+/// `true` for a host name whose labels consist of letters, digits, hyphens and underscores. Underscores are accepted
+/// because real host names contain them.
 fn is_host(text: &str) -> bool {
     text.len() <= MAX_HOST_BYTES && text.split('.').all(|label| is_label(label, b"-_"))
 }

@@ -67,8 +67,8 @@ fn has_small_factor(modulus: &BigUint) -> bool {
     false
 }
 
-/// `true` if a number is a perfect power with this exponent. A power is a residue of that degree modulo every prime
-/// `p` with `p mod exponent = 1`. At most 1 in 2^50 other numbers passes for all such [`SMALL_PRIMES`].
+/// `true` if a number is a perfect power with this exponent. A power is a residue of that degree modulo every prime `p`
+/// with `p mod exponent = 1`. At most 1 in 2^50 other numbers passes this test for all such primes in [`SMALL_PRIMES`].
 fn is_power(number: &BigUint, exponent: u64) -> bool {
     let mut primes = SMALL_PRIMES.iter().filter(|prime| *prime % exponent == 1);
     primes.all(|&prime| power_mod(remainder(number, prime), (prime - 1) / exponent, prime) == 1)
@@ -85,7 +85,8 @@ fn has_close_factors(root: &BigUint, rest: &BigUint) -> bool {
     let rest_left = remainder(rest, SIEVE_PRODUCT);
     (1..=100).any(|round| {
         let left = (round * round + 2 * round * root_left + SIEVE_PRODUCT - rest_left) % SIEVE_PRODUCT;
-        // The difference of `(root + round)²` and `root² + rest`. `rest` is at most `2 · root`.
+        // The number is the difference of `(root + round)²` and `root² + rest`. It is not negative, because `rest` is
+        // at most `2 · root`.
         may_be_square(left) && is_square(&(root * (2 * round) + round * round - rest))
     })
 }
@@ -95,7 +96,8 @@ fn is_square(number: &BigUint) -> bool {
     &root * &root == *number
 }
 
-/// Moduli to detect non-squares: for each modulus, about half of the remainders or more are not those of a square.
+/// Moduli to detect non-squares: for each modulus, at least about half of the remainders cannot be the remainder of a
+/// square.
 const SIEVE_MODULI: [u64; 6] = [64, 63, 65, 11, 17, 19];
 const SIEVE_PRODUCT: u64 = 64 * 63 * 65 * 11 * 17 * 19;
 /// For each of [`SIEVE_MODULI`], the bit set of the remainders that squares have.

@@ -41,7 +41,8 @@ impl AsciiConversionError {
 
 /// Converts a host name to ASCII, label by label; keeps a trailing dot.
 pub(crate) fn to_ascii(name: &str) -> Result<Cow<'_, str>, AsciiConversionError> {
-    // The ASCII form has at least as many characters. Reject long names before doing work that grows with the input.
+    // The ASCII form has at least as many characters as `name`, so reject a long name before doing work that grows with
+    // its length.
     if name.chars().nth(MAX_HOST_NAME_BYTES + 1).is_some() {
         return Err(AsciiConversionError::LongName);
     }
@@ -84,8 +85,8 @@ pub(crate) fn dns_form(name: &str) -> Result<Option<String>, AsciiConversionErro
     Ok(is_host.then(|| ascii.into_owned()))
 }
 
-/// `true` if `name` (without wildcard) has the syntax of a host name. The name may end in a number, because a common
-/// name may; callers that create a dNSName check that themselves.
+/// `true` if `name` (without wildcard) has the syntax of a host name. A name that ends in a number is accepted, because
+/// a common name may end in a number. A caller that creates a dNSName must reject such a name itself.
 pub(crate) fn is_host_name(name: &str) -> bool {
     to_ascii(name).is_ok_and(|ascii| has_host_syntax(name, &ascii))
 }

@@ -185,8 +185,8 @@ mod tests {
         assert!(!allows(&Role { enforce_hostnames: false, ..role }, "", "\u{212a}.com"));
     }
 
-    /// An independent, slow implementation of the policy, to compare results: lists of labels and an exponential
-    /// matcher.
+    /// An independent implementation of the policy, whose results the tests compare with those of the real one. It is
+    /// slow: it uses lists of labels and an exponential matcher.
     fn reference_allows(role: &Role, name: &str) -> bool {
         let pieces: Vec<&str> = name.split('@').collect();
         let (email, host) = match pieces.as_slice() {

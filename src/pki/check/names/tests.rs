@@ -44,8 +44,8 @@ fn validate_leaf(role_body: &Value, request_body: &Value, csr: Option<&CsrNames>
     collected.validate(&role, "").map(|(names, warnings)| (names.0, warnings))
 }
 
-/// Builds a role with `domains` as allowed_domains: the words `bare sub glob any` set flags, `!wild !local !host` clear
-/// them.
+/// Builds a role with `domains` as allowed_domains. The words `bare sub glob any` set flags; the words `!wild !local
+/// !host` clear flags.
 fn role_with_flags(domains: &str, words: &str) -> Value {
     let mut body = json!({"allowed_domains": domains});
     for word in words.split_whitespace() {
@@ -249,7 +249,7 @@ fn cn_validations_limits_the_kinds_of_common_names() {
         role["cn_validations"] = kinds.into();
         role
     };
-    // Every flag except allow_any_name, which would allow bar@bar.
+    // `all` sets every flag except allow_any_name, because that flag would allow bar@bar.
     for (case, kinds, names, expected) in [
         ("N37", "email", "bar@bar@bar bar@bar bar.foo bar.bar", false),
         ("N38", "email", "bar@foo", true),

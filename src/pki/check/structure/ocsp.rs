@@ -9,7 +9,8 @@ use crate::x509::reader::{DerError, DerReader, DerResult};
 use crate::x509::writer::{ENUMERATED, GENERALIZED_TIME, OCTET_STRING, SEQUENCE, context, context_constructed};
 use crate::x509::{oid, time};
 
-/// Checks ResponseData (RFC 6960 4.2.1). `signer` has the hashes of the signing issuer, one per encoding of its name.
+/// Checks ResponseData (RFC 6960 4.2.1). `signer` contains the hashes of the issuer that signs the response, with one
+/// entry per encoding of the issuer's name.
 ///
 /// # Errors
 /// `Invalid`, naming the rule and its source.
@@ -142,7 +143,7 @@ fn rfc6960_4_2_2_1_times(answer: &ParsedResponseData<'_>) -> DerResult<()> {
     ensure(later, "nextUpdate must lie after thisUpdate (RFC 6960 4.2.2.1)")
 }
 
-/// The signer may only report on its own certificates; for others the status must be unknown.
+/// The signer may report only on certificates that it issued. The status of every other certificate must be unknown.
 fn rfc6960_4_2_2_2_authorized_responder(answer: &ParsedResponseData<'_>) -> DerResult<()> {
     let is_signer = |id: &CertId<'_>| answer.signer.iter().any(|signer| signer.for_hash(id.hash) == id.issuer_hashes());
     let own = |s: &ParsedSingleResponse<'_>| s.status == UNKNOWN_TAG || is_signer(&s.id);

@@ -228,7 +228,7 @@ fn each_rule_for_leaf_certificates_is_enforced() {
     }
 }
 
-/// A subject whose only value is the empty text, of an unknown attribute type.
+/// A subject with a single attribute, which has an unknown type and an empty value.
 fn name_with_an_empty_value() -> Name {
     Name::from_der(&[SEQUENCE, 10, 0x31, 8, 0x30, 6, 6, 2, 42, 3, 0x0c, 0]).unwrap()
 }
@@ -354,7 +354,7 @@ fn algorithm_version_and_time_form_are_read_from_the_bytes() {
     assert!(
         lint_certificate_structure(&version, CertificateKind::Leaf, &expected).unwrap_err().text().contains("4.1.2.1")
     );
-    // 1970 as GeneralizedTime: the time and all values around it are two bytes longer.
+    // Encode 1970 as GeneralizedTime, which is two bytes longer. So add 2 to the length of every enclosing value.
     let utc: &[u8] = b"\x17\x0d700101000000Z";
     let generalized: &[u8] = b"\x18\x0f19700101000000Z";
     let at = good.windows(utc.len()).position(|w| w == utc).unwrap();
@@ -427,7 +427,7 @@ fn each_rule_for_crls_is_enforced() {
         let refusal = lint_crl_structure(&list, &expected).expect_err(rule);
         assert!(refusal.text().contains(rule), "{rule}: {}", refusal.text());
     }
-    // An empty revokedCertificates after the two times, and wrong lengths of the CRL.
+    // Insert an empty revokedCertificates after the two times, or encode wrong lengths in the CRL.
     let good = tbs(&issuer, 9, &both);
     assert!(good.head()[1] < 0x7c, "the length has one octet");
     let refused = |more: u8, header: &[u8], entries: &[u8], rule: &str| {

@@ -36,7 +36,8 @@ fn perfect_powers_are_found_up_to_the_tenth() {
 
 #[test]
 fn fermat_search_ends_after_100_rounds() {
-    // The square root of (a + b)(a − b) is about b²/2a below a, which determines the round that finds it.
+    // The square root of (a + b)(a − b) is below a; the difference is about b²/2a. That difference determines the round
+    // in which the search finds the factors.
     let a = 1_u128 << 60;
     let b = |rounds: u128| (rounds << 61).isqrt() | 1;
     for rounds in [1, 50, 99] {
