@@ -219,8 +219,8 @@ pub trait SqlSession {
         values: &'s [SqlValue],
     ) -> LocalBoxFuture<'s, Result<Vec<SqlRow>, SqlError>>;
 
-    /// Has the database plan later statements of this session for their actual parameter values, not once for all
-    /// values. This pays for list queries, because their values differ in selectivity by orders of magnitude.
+    /// Makes the database plan later statements of this session for their actual parameter values, instead of once for
+    /// all values. This speeds up list queries, because the selectivity of their values differs by orders of magnitude.
     fn use_custom_plans(&mut self);
 
     /// Runs a statement and returns the number of changed rows.

@@ -14,8 +14,8 @@ pub const MAX_KEY_OPERATIONS: u64 = 3_865_470_566;
 pub struct DataKey {
     /// Number of the key; the first is 1.
     pub term: u32,
-    /// Time of creation of the key. Early versions did not record it; for their keys, the time at which a later version
-    /// first used the key.
+    /// Time at which the key was created. Early versions did not record this time. For their keys, the value is the
+    /// time at which a later version first used the key.
     pub created_at: Time,
     /// Number of values that the key has sealed: the stored count of all nodes, plus the values that this process has
     /// sealed since it last updated the count.
@@ -32,7 +32,7 @@ pub enum ResealOutcome {
     /// Nothing can be re-sealed at present, because another node re-seals or may not know the newest key yet. Retry
     /// later.
     Later,
-    /// No old value is left, or those that are left cannot be decrypted.
+    /// No old value is left, or the remaining old values cannot be decrypted.
     Done,
 }
 
@@ -53,8 +53,8 @@ pub trait KeyringStore: Send + Sync {
     /// `Busy` when other nodes keep changing the keys; no key was created then.
     fn rotate(&self, from: u32) -> LocalBoxFuture<'_, Result<u32>>;
 
-    /// Adds the number of values that this process has sealed since the last call to the stored usage count of the
-    /// current data key.
+    /// Increases the stored usage count of the current data key by the number of values that this process has sealed
+    /// since the last call.
     fn record_use(&self) -> LocalBoxFuture<'_, Result<()>>;
 
     /// Returns the document with the rotation settings.

@@ -63,8 +63,9 @@ impl PendingBackup {
     }
 }
 
-/// Restores a copy into a data folder without a store and returns its size in bytes. The first server that opens it
-/// completes the restore: its CRL numbers are above all that may have been published since the copy. Blocks.
+/// Restores a copy into a data folder without a store and returns its size in bytes. The first server that opens the
+/// store completes the restore: the server's CRL numbers are above all CRL numbers that may have been published since
+/// the copy. Blocks.
 ///
 /// # Errors
 /// `Conflict` when the folder has a store or is in use; `Invalid` when the schema version of the file is unknown;

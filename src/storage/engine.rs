@@ -27,7 +27,7 @@ pub(super) enum TableError<E> {
 }
 
 impl<E> From<SqlError> for TableError<E> {
-    /// Converts the error of [`SqlRow::get`], a column that is missing or has another type.
+    /// Converts the error that [`SqlRow::get`] returns if a column is missing or has another type.
     fn from(_: SqlError) -> Self {
         Self::Unreadable("a stored column has an unexpected type")
     }
@@ -129,7 +129,7 @@ pub(super) trait WriteConnection: TableConnection {
 
     /// Revokes tokens and their descendants depth-first, a limited number per call. The uses of a token's children are
     /// set to 0 before its own row is removed. So deep or cyclic data is harmless, and an interrupted revocation loses
-    /// no descendant. Children that have no uses already were left by an interrupted revocation.
+    /// no descendant. Children that already have 0 uses were left by an interrupted revocation.
     async fn revoke_tokens(&self, hashes: &[TokenHash]) -> TableResult<Self, RevokedTokens>;
 
     /// Removes a token and detaches its children. If they are too many for one step, only detaches some of them. Skips

@@ -67,7 +67,7 @@ impl DataKeys {
             if !self.keys.end_handover().await? {
                 return Ok(ResealOutcome::Later);
             }
-            // If several nodes are here, only one succeeds in storing this progress, and begins the count.
+            // If several nodes do this concurrently, only one of them stores this progress and begins the count.
             reseal::store_progress(&self.sessions, stored, ResealProgress::new(term)).await?;
             return Ok(ResealOutcome::More);
         };
@@ -113,7 +113,7 @@ impl DataKeys {
             self.given_up_term.store(term, Ordering::Relaxed);
             return Ok(ResealOutcome::Done);
         }
-        // If a whole pass resealed nothing but skipped rows, other transactions lock the remaining rows.
+        // If a whole pass skipped rows and resealed none, other transactions lock the remaining rows.
         Ok(if resealed_nothing && progress.passed > 0 { ResealOutcome::Later } else { ResealOutcome::More })
     }
 }
@@ -147,8 +147,8 @@ impl KeyringStore for DataKeys {
         self.keys.rotate(from).boxed_local()
     }
 
-    /// Adds the number of values that this process has sealed to the stored count of the data key, and reads the total
-    /// of all nodes. Writes nothing if the number is 0.
+    /// Increases the stored count of the data key by the number of values that this process has sealed since the last
+    /// call, and reads the total of all nodes. Writes nothing if that number is 0.
     fn record_use(&self) -> LocalBoxFuture<'_, Result<()>> {
         async move {
             let ring = self.keys.ring();

@@ -59,7 +59,7 @@ pub(super) async fn open(url: PostgresUrl) -> Result<(PostgresWriter, PostgresRe
     Ok((PostgresWriter::new(url, node, dropped_mounts), reader))
 }
 
-/// Checks that a server is reachable that accepts writes and has suitable settings.
+/// Checks that a server is reachable, accepts writes and has suitable settings.
 pub(super) async fn check_reachable(url: &PostgresUrl) -> Result<()> {
     let reached = tokio::time::timeout(REACHABILITY_TIMEOUT, connect::open_session(url)).await;
     reached.map_err(|late| Error::unavailable("storage: the database did not respond in time", late))?.map(drop)

@@ -19,8 +19,8 @@ pub(super) const COPIED_FACT: &str = "copied";
 /// value is the time of the copy in epoch microseconds.
 pub(super) const MOVED_FACT: &str = "moved";
 /// Prefix of the names of facts that record a restore. The number above which later CRL numbers start follows the
-/// prefix. The value is that of [`encode_restore_times`], or empty if the store was moved to another engine, which
-/// loses nothing.
+/// prefix. The value is the result of [`encode_restore_times`]. It is empty if the store was moved to another engine,
+/// because a move loses no data.
 const RESTORED_FACT_PREFIX: &str = "restored/";
 /// Upper bound of the number of CRLs signed between a copy and its restore, if the clock does not give one: the
 /// microseconds of a year.

@@ -286,8 +286,8 @@ impl DataKeyRing {
         new.term
     }
 
-    /// Returns the current term, and the number of values sealed by this process that its stored usage count does not
-    /// include.
+    /// Returns the current term, and the number of values that this process has sealed but that the stored usage count
+    /// of the term does not include.
     pub(crate) fn unrecorded_uses(&self) -> (u32, u64) {
         (self.keys.load().current, self.unrecorded_uses.load(Ordering::Relaxed))
     }
@@ -397,7 +397,7 @@ fn damaged_keys_error() -> Error {
 
 /// The data keys in the facts of a store, unwrapped.
 struct UnwrappedKeys {
-    /// By term: the data key in the form that the cipher uses, and its bytes.
+    /// The data keys by term: the key in the form that the cipher uses, and its bytes.
     keys: BTreeMap<u32, (Arc<LessSafeKey>, Secret)>,
     /// [`DataKeyWrapping::TokensSealed`] if one of the keys is wrapped with it.
     wrapping: DataKeyWrapping,

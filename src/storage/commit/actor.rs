@@ -2,9 +2,9 @@
 //!
 //! It runs on its own thread and actix system, so that it does not block an HTTP worker. Session work (units that run a
 //! SQL session) delays all units of its commit. So a commit takes all short units, but only a limited number of units
-//! with session work. The limit adapts to the time that they recently took, and the queue is fair between callers.
-//! After each step, background work pauses for as long as the step took. A message only wakes an idle actor; a busy
-//! actor checks the queue itself.
+//! with session work. The limit adapts to the time that such units recently took, and the queue is fair between
+//! callers. After each step, background work pauses for as long as the step took. A message only wakes an idle actor; a
+//! busy actor checks the queue itself.
 
 use std::collections::VecDeque;
 use std::future::ready;
@@ -161,8 +161,8 @@ impl CommitQueue {
     }
 
     /// Takes the next batch. Returns `None`, and closes the queue, if it is empty and the actor is `stopping`. Units
-    /// without writes (health probes) get their own batches, because next to writes they would fail when the disk is
-    /// full.
+    /// without writes (health probes) get their own batches, because in a batch with writes they would fail when the
+    /// disk is full.
     fn take_batch(&self, stopping: bool) -> Option<Vec<CommitJob>> {
         let mut waiting = self.lock();
         waiting.closed = stopping && waiting.len() == 0;

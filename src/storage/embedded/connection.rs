@@ -21,7 +21,7 @@ const READER_BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// keeps the log below this size, except during a long backup.
 const MAX_LOG_BYTES: u64 = 320 << 20;
 const READ_FLAGS: OpenFlags = OpenFlags::SQLITE_OPEN_READ_ONLY.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
-/// Number of prepared statements cached per connection, more than this engine has.
+/// Maximum number of prepared statements cached per connection. This engine has fewer statements.
 const STATEMENT_CACHE_CAPACITY: usize = 256;
 
 /// Locks the data folder for this process, as long as the returned file is open.
@@ -75,7 +75,7 @@ pub(super) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     configure_reader(Connection::open_with_flags(path, READ_FLAGS)?)
 }
 
-/// As [`open_reader`], for a database file without a log that does not change. SQLite creates no other files for it.
+/// As [`open_reader`], for a database file that has no log and does not change. SQLite creates no other files for it.
 pub(super) fn open_immutable_reader(path: &Path) -> rusqlite::Result<Connection> {
     let mut uri = "file:".to_owned();
     for &octet in path.as_os_str().as_bytes() {

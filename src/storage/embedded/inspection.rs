@@ -75,8 +75,8 @@ fn inspect_folder(folder: &Path) -> Result<FolderInspection> {
         }
         Err(e) => return Err(failed(&path, e)),
     }
-    // Opened without creating it, because an inspection must not create files. There is no lock file if no server has
-    // opened the store.
+    // The lock file is not created if it is missing, because an inspection must not create files. It is missing if no
+    // server has opened the store.
     let lock_path = folder.join("signet.lock");
     let lock = match OpenOptions::new().read(true).open(&lock_path) {
         Ok(lock) => lock,

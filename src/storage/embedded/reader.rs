@@ -154,8 +154,8 @@ impl SqliteReaderPool {
     }
 }
 
-/// Interrupts the session when it is dropped: the session took too long, or its caller no longer waits. No effect after
-/// the end of the session.
+/// A guard that interrupts the session when the guard is dropped, because the session took too long or its caller no
+/// longer waits. Does nothing after the end of the session.
 struct InterruptOnDrop(Arc<Mutex<Option<InterruptHandle>>>);
 
 impl Drop for InterruptOnDrop {

@@ -37,8 +37,8 @@ impl WriteConnection for Connection {
     }
 
     async fn insert_token(&self, row: &TokenRow) -> Result<(), SqliteError> {
-        // A child is only created under a live parent: one created during the revocation of its parent would never be
-        // revoked.
+        // A child is only created under a live parent: a child created during the revocation of its parent would never
+        // be revoked.
         if let Some(parent) = &row.parent
             && !prepare(self, SELECT_LIVE)?.exists([parent])?
         {

@@ -2,9 +2,9 @@
 //! records that belong to them, and of revocations are collected, and inserted at the end with one statement per table,
 //! followed by the counters.
 //!
-//! A unit that can fail half-way runs inside a savepoint. Any caller can repeat an idempotency key, so such units are
-//! found before anything is sent (`recorded_responses`). Other failures, such as a taken serial number or a missing
-//! mount, appear only at the end. Then the transaction is repeated with a savepoint for every unit.
+//! A unit that can fail half-way runs inside a savepoint. Any caller can repeat an idempotency key, so units with a
+//! repeated key are found before anything is sent (`recorded_responses`). Other failures, such as a taken serial number
+//! or a missing mount, appear only at the end. Then the transaction is repeated with a savepoint for every unit.
 
 use super::collected_rows::{OutcomePosition, SendOrder};
 use super::query::{PostgresClient, PostgresError, execute};

@@ -1,10 +1,11 @@
 //! Pools of connections. Callers wait for a connection in a fair queue, for a limited time.
 //!
 //! The runtime that opened the store drives the reading connections, because an HTTP worker that ends or is busy must
-//! not block other reads. A session exchanges many messages with the server, and on the store's runtime each would wake
-//! up two threads. So the HTTP worker that opens a connection for a session also drives it, and a worker takes its own
-//! idle connections first. Only if the pool is full does it get the connection of another worker. Queue and limit are
-//! those of the node: a worker's share of few connections could keep none free for other callers.
+//! not block other reads. A session exchanges many messages with the server, and on the store's runtime each message
+//! would wake up two threads. So the HTTP worker that opens a connection for a session also drives it, and a worker
+//! takes its own idle connections first. A worker gets a connection of another worker only if the pool is full. The
+//! queue and the limit apply to the whole node. With a separate limit per worker, a worker would have too few
+//! connections to keep one free for other callers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -209,8 +209,8 @@ impl ReadQueue {
             if state.wake_pending {
                 state.wake_pending = false;
             } else {
-                // The thread was woken by `notify_all` or spuriously, not by `wake`, which counts the woken thread as
-                // awake itself.
+                // The thread was woken by `notify_all` or spuriously. Only `wake` subtracts the woken thread from this
+                // number itself.
                 state.sleeping_threads -= 1;
             }
         }

@@ -104,8 +104,8 @@ pub(super) async fn units_of_a_missing_mount_fail_only_themselves(fixture: &impl
         2 => vec![PkiWrite::Certificate(certificate(of(n), n)), PkiWrite::Metadata(metadata(of(n), n))],
         _ => vec![PkiWrite::Certificate(certificate(of(n), n)), PkiWrite::Revocation(revocation(of(n), n))],
     };
-    // The first round has no revocations, the second one has. In between a token ends, which must be stored after the
-    // leases before it.
+    // The first round has no revocations, but the second one has. In the middle of the first round, a token ends. This
+    // write must be stored after the leases that were submitted before it.
     for range in [0..60, 60..120] {
         let without = range.start == 0;
         let units: Vec<u32> = range.filter(|n| !without || n % 4 != 3).collect();
