@@ -27,10 +27,11 @@ impl MountId {
     }
 }
 
-/// Selects stored leases: those of a mount, or of any mount, whose stored path is at or below a prefix.
+/// Selects stored leases by their mount (a certain mount, or any), and by a prefix of their stored path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathScope {
-    /// The mount that must have created a lease; `None` accepts leases of any mount, except those in `left_out`.
+    /// The mount that must have created the leases. `None` accepts the leases of all mounts, except those that
+    /// `left_out` excludes.
     pub mount: Option<MountId>,
     /// The stored path prefix of the leases, without a trailing `/`.
     pub stored: String,
@@ -199,8 +200,8 @@ pub async fn retry_on_conflict<T>(what: impl Display, attempt: impl AsyncFn() ->
     Err(contention_error(what))
 }
 
-/// Waits after `times` conflicting attempts (not at all for 0). The maximum delay doubles with each attempt, and the
-/// actual delay is random, so that two conflicting changes do not collide again.
+/// Waits after `times` conflicting attempts; does not wait if `times` is 0. The maximum delay doubles with each
+/// attempt, and the actual delay is random, so that two conflicting changes do not collide again.
 pub async fn backoff(times: usize) {
     if times > 0 {
         let part = f64::from(u16::from_be_bytes(crate::random::unique_bytes())) / f64::from(u16::MAX);

@@ -24,7 +24,7 @@ use store::{DataKey, KeyringStore, ResealOutcome, rotation_settings_key};
 
 /// Interval of [`Keyring::tick`].
 pub const TICK_INTERVAL: Duration = Duration::from_secs(10);
-/// Pause between two steps of re-sealing, which leaves the store to other requests.
+/// Pause between two steps of re-sealing. During it, the store serves other requests.
 const RESEAL_PAUSE: Duration = Duration::from_millis(10);
 
 /// Minimum value of [`RotationSettings::max_operations`].

@@ -43,10 +43,10 @@ const LOG_READ_FAILURE_BACKOFF: Duration = Duration::from_millis(500);
 /// After another node has revoked a certificate, this node waits this long for that node's CRL before it signs a CRL
 /// itself. So normally only one node signs the CRL, and the others copy it.
 const OTHER_NODE_CRL_WAIT: Duration = Duration::from_millis(300);
-/// Interval between two attempts to have a mount publish CRLs that include the revocations by other nodes.
+/// Interval between two attempts to make a mount publish CRLs that include the revocations by other nodes.
 const CRL_REQUEST_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The content of the change log at the time before the mounts were loaded.
+/// The state of the change log before the mounts were loaded.
 pub struct ChangeLogBaseline {
     log: Arc<dyn ChangeLog>,
     changes: ChangeLogResponse,
@@ -95,7 +95,7 @@ struct FollowerState {
     missing_revocations: HashMap<MountId, MissingRevocations>,
 }
 
-/// The counters of a mount in the last read change log entry; 0 before the first one.
+/// The counters of a mount, from the last change log entry that this node has read; 0 if it has read none.
 #[derive(Default)]
 struct SeenMount {
     version: u64,
@@ -170,7 +170,7 @@ async fn read_log(log: &dyn ChangeLog, position: LogPosition, skew: &ClockSkew) 
     let mut started = Instant::now();
     let mut answer = tokio::time::timeout(LOG_READ_TIMEOUT, log.since(position)).await;
     if answer.is_err() && started.elapsed() > LOG_READ_TIMEOUT + PROCESS_PAUSE_THRESHOLD {
-        // The read is repeated with the full timeout, because the database had less time while this process was paused.
+        // This process was paused, so the database had less time than the timeout. The read is repeated once.
         started = Instant::now();
         answer = tokio::time::timeout(LOG_READ_TIMEOUT, log.since(position)).await;
     }

@@ -200,7 +200,8 @@ impl<T: FromColumn> FromColumn for Option<T> {
 pub enum SqlError {
     /// The work rejected the request and recorded the reason itself. The transaction is rolled back.
     Rejected,
-    /// A constraint was violated: its name in the schema, or `foreign_key` where the engine does not report the name.
+    /// A constraint was violated. The text is the constraint's name in the schema, or `foreign_key` if the engine does
+    /// not report the name.
     Constraint(String),
     /// A statement exceeded its time limit.
     Timeout,
@@ -239,7 +240,7 @@ pub enum SessionEnd<T> {
     RollBack(T),
 }
 
-/// Receives the result of [`SqlWork`], which itself returns none.
+/// Receives the result of [`SqlWork`], because the function itself returns no result.
 pub struct SessionResult<T>(Arc<Mutex<Option<T>>>);
 
 impl<T> SessionResult<T> {
@@ -253,7 +254,7 @@ impl<T> SessionResult<T> {
     }
 }
 
-/// Wraps a function as [`SqlWork`], and returns it with the holder of its later result.
+/// Wraps a function as [`SqlWork`]. Returns the work, and the object that will receive its result.
 pub fn capture_result<T: Send + 'static>(
     work: impl for<'s> Fn(&'s mut dyn SqlSession) -> LocalBoxFuture<'s, Result<SessionEnd<T>, SqlError>>
     + Send

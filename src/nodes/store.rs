@@ -80,8 +80,8 @@ pub trait ChangeLog: Send + Sync {
     /// The future fails with `Unavailable` or `Busy`.
     fn since(&self, position: LogPosition) -> BoxFuture<'static, Result<ChangeLogResponse>>;
 
-    /// Starts to listen for notifications by other nodes; called once. The result is notified when there may be
-    /// changes. This is only a hint: it may come late, repeatedly or never.
+    /// Starts to listen for notifications by other nodes; called once. The returned object is notified when there may
+    /// be changes. A notification is only a hint: it may come late, repeatedly or never.
     fn listen(&self) -> Arc<Notify>;
 }
 

@@ -17,7 +17,7 @@ use super::{Database, ProgressCounters, StorageOptions, inspection, keys, open, 
 use crate::clock::Time;
 use crate::error::{Error, Result};
 
-/// A complete copy of a store that is not yet renamed to its final name. Dropping it removes the copy.
+/// A complete copy of a store, before it is renamed to its final name. Dropping this value removes the copy.
 pub struct PendingBackup(copy::PartialCopy);
 
 /// A lock on a data folder: no server runs on the folder or can start while the lock exists.

@@ -108,7 +108,7 @@ impl DataKeys {
             tracing::error!(
                 term,
                 left,
-                "stored values cannot be decrypted and stay sealed with earlier data keys; see the warnings before"
+                "stored values cannot be decrypted and stay sealed with earlier data keys; see the earlier warnings"
             );
             self.given_up_term.store(term, Ordering::Relaxed);
             return Ok(ResealOutcome::Done);

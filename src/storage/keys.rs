@@ -309,8 +309,8 @@ impl StoreKeys {
         self.seal_status().await
     }
 
-    /// Returns the writes that rewrap the data keys: unwrapped with the root key `from`, wrapped with `to`, and with
-    /// `wrapping` in the associated data.
+    /// Returns the writes that rewrap the data keys. Each key is unwrapped with the root key `from`, and wrapped with
+    /// the root key `to` and with `wrapping` in the associated data.
     fn rewrap(
         &self,
         from: &RootKey,
@@ -469,7 +469,7 @@ mod tests {
         let other = StoreKeys::load(commits.clone(), Arc::new(pool.clone()), &seal, clock.clone(), true).await.unwrap();
         let before = pool.facts().await.unwrap();
         other.change_seal(&next).await.unwrap();
-        // A read returns facts from before the change of the seal, and the write that uses them comes after it.
+        // A read returns facts from before the change of the seal, and a write uses these facts after the change.
         late.facts.lock().unwrap().push(before.clone());
         assert_eq!(slow.rotate(1).await.unwrap(), 2);
         // A read returns facts that are older than the keys that the node knows.

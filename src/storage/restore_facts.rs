@@ -77,9 +77,9 @@ pub(super) fn restore_fact(now: Time, (this_update, number): (i64, i64), facts: 
     let now = micros(now).max(0).unsigned_abs();
     let number = number.max(0).unsigned_abs();
     let used = number.max(crl_floor(facts));
-    // CRL numbers start at 0, or after a restore at its time in epoch microseconds, and rise more slowly than the
-    // clock. So the number of a CRL is normally below the end of the second in which it was signed. `thisUpdate` is
-    // that second minus the backdating.
+    // CRL numbers start at 0 or, after a restore, at the time of the restore in epoch microseconds. They rise more
+    // slowly than the clock. So the number of a CRL is normally below the end of the second in which it was signed.
+    // `thisUpdate` is that second minus the backdating.
     let made_by = this_update.max(0).unsigned_abs().saturating_add(CRL_BACKDATING_SECONDS);
     let made_before = made_by.saturating_add(1).saturating_mul(1_000_000);
     let ahead = used >= now || number >= made_before;

@@ -25,8 +25,8 @@ use crate::rationing::FairQueue;
 use crate::storage::backend::{StoreBackend, WriteUnit};
 use crate::telemetry;
 
-/// Maximum number of short units per commit. Larger batches do not make a row cheaper, but delay the reply to the last
-/// unit.
+/// Maximum number of short units per commit. A larger batch would not reduce the cost per row, but it would delay the
+/// replies.
 const MAX_BATCH_UNITS: usize = 512;
 
 /// Maximum number of units with session work per commit.
@@ -183,7 +183,8 @@ impl CommitQueue {
         Some(batch)
     }
 
-    /// Adjusts the limit of units with session work per commit. The last commit had `work` of them, which took `time`.
+    /// Adjusts the limit of units with session work per commit. The last commit had `work` such units, and they took
+    /// the time `time`.
     fn record_batch(&self, work: usize, time: Duration) {
         let mut waiting = self.lock();
         let max = waiting.max_work;

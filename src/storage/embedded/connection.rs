@@ -61,8 +61,8 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection> {
     Ok(db)
 }
 
-/// Describes an error at opening the database. SQLite reports a full disk as an I/O error when it grows the index of
-/// the log.
+/// Describes an error that occurred while the database was opened. SQLite reports a full disk as an I/O error when it
+/// grows the index of the log.
 fn describe_open_error(path: &Path, e: &rusqlite::Error) -> String {
     let is_of_disk = matches!(e.sqlite_error_code(), Some(ErrorCode::SystemIoFailure | ErrorCode::DiskFull));
     match path.parent().and_then(disk_space::insufficient_free_bytes) {
@@ -95,8 +95,8 @@ fn configure_reader(db: Connection) -> rusqlite::Result<Connection> {
     Ok(db)
 }
 
-/// Prevents SQLite from preparing a cached statement again for other parameter values. That costs ten times as much as
-/// reading a row, and cannot improve plans because the database has no statistics.
+/// Prevents SQLite from preparing a cached statement again for other parameter values. Another preparation would cost
+/// ten times as much as reading a row, and could not improve plans, because the database has no statistics.
 fn cache_statements(db: &Connection) -> rusqlite::Result<()> {
     db.set_prepared_statement_cache_capacity(STATEMENT_CACHE_CAPACITY);
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)

@@ -57,8 +57,8 @@ pub enum CopyPace {
 }
 
 impl CopyPace {
-    /// Returns the bytes per slice. Each slice is synced, so that commits never wait until much unwritten data is on
-    /// the disk.
+    /// Returns the bytes per slice. Each slice is synced, so that commits never wait for a large amount of copied data
+    /// to reach the disk.
     const fn slice_bytes(self) -> u64 {
         match self {
             Self::Full => 16 << 20,

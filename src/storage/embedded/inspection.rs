@@ -17,7 +17,7 @@ pub(crate) enum FolderInspection {
     Nothing,
     /// The folder contains a store that a process uses.
     InUse,
-    /// The folder contains a store that no process uses. It stays locked while the reader exists.
+    /// The folder contains a store that no process uses. The folder stays locked while the reader exists.
     Unused {
         /// The schema version of the store.
         schema: usize,
@@ -41,7 +41,8 @@ pub(crate) async fn inspect(folder: PathBuf) -> Result<FolderInspection> {
 /// creation leaves one.
 ///
 /// # Errors
-/// `Conflict` when there is no store, but an interrupted restore; `Unavailable` when the folder cannot be read.
+/// `Conflict` when there is no store, but an interrupted restore has left files; `Unavailable` when the folder cannot
+/// be read.
 pub(crate) fn store_exists(folder: &Path) -> Result<bool> {
     let path = folder.join("signet.db");
     let is_there = match std::fs::metadata(&path) {

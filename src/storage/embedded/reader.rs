@@ -85,7 +85,7 @@ impl SqliteReaderPool {
     }
 
     /// Runs `work` with a connection on a thread of the pool. Skips the work if the caller no longer waits when a
-    /// connection is free.
+    /// connection becomes free.
     fn run_read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&SqliteReadConnection) -> Result<T, SqliteError> + Send + 'static,

@@ -69,8 +69,8 @@ impl<'a> WriteBatch<'a> {
         }
     }
 
-    /// Runs a unit inside a savepoint. Before it, sends the collected rows of earlier units if necessary, because a
-    /// rollback to the savepoint must not affect them.
+    /// Runs a unit inside a savepoint. First sends the collected rows of earlier units if necessary, because a rollback
+    /// to the savepoint must not affect them.
     async fn run_in_savepoint(&mut self, unit: &'a WriteUnit) -> Result<Result<UnitOutcomes>, PostgresError> {
         let flushes = self.with_savepoints || any_write(unit, |order| self.tx.collected.must_flush_before(order));
         if flushes {

@@ -127,7 +127,7 @@ impl ConnectionPool {
         Ok(loan)
     }
 
-    /// Takes an idle connection, if possible of this runtime. Returns `None` if the caller must open one.
+    /// Takes an idle connection, if possible one that this runtime drives. Returns `None` if the caller must open one.
     fn take_idle(&self, runtime: runtime::Id) -> Result<Option<PostgresConnection>> {
         let mut state = self.lock();
         if state.is_closed {

@@ -225,7 +225,7 @@ async fn only_documents_and_revocations_wake_other_nodes() {
     wait_for_notification().await;
     pki.commit(revoke_unit(mount, Serial::random())).await.unwrap();
     wait_for_notification().await;
-    // The document changes were notified. The issued certificate must not be.
+    // The server has sent notifications for the document changes. It must not send one for the issued certificate.
     pki.commit(issue_unit(mount)).await.unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(200), woken.notified()).await.is_err());
 }

@@ -103,7 +103,8 @@ fn load_client_certificate(files: &ClientCertificateFiles, provider: &CryptoProv
 struct PostgresCertVerifier {
     verify: CertVerification,
     roots: RootCertStore,
-    /// The certificates of the configured authorities, in DER. A server may also use one of them itself.
+    /// The certificates of the configured authorities, in DER. A server may also use one of these certificates as its
+    /// own.
     trusted: Vec<CertificateDer<'static>>,
     provider: Arc<CryptoProvider>,
 }

@@ -133,7 +133,7 @@ impl WriteConnection for PostgresClient {
     }
 
     /// The token is locked with a separate statement, so that the later statements see children that other nodes
-    /// committed while it waited for the lock.
+    /// committed while this statement waited for the lock.
     async fn revoke_token_alone(&self, hash: &TokenHash) -> Result<RevokedTokens, PostgresError> {
         if row(self, LOCK_LIVE, &[&&hash[..]]).await?.is_none() {
             return Ok(RevokedTokens::default());

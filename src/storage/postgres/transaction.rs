@@ -68,8 +68,8 @@ impl<'a> Transaction<'a> {
         Ok(self.db.batch_execute("RELEASE SAVEPOINT unit").await?)
     }
 
-    /// Rolls back to a savepoint. The rollback releases the locks taken since, so the sets of locked mounts and tokens
-    /// are restored as well.
+    /// Rolls back to a savepoint. The rollback releases the locks that were taken after the savepoint, so the sets of
+    /// locked mounts and tokens are restored as well.
     pub(super) async fn roll_back_to(&mut self, point: Savepoint) -> Result<(), PostgresError> {
         self.db.batch_execute("ROLLBACK TO SAVEPOINT unit; RELEASE SAVEPOINT unit").await?;
         self.known = point.known;

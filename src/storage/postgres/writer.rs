@@ -156,7 +156,7 @@ impl PostgresWriter {
         let more = more.await.map_err(PostgresError::into_write_error);
         histogram!(telemetry::POSTGRES_TRANSACTION_SECONDS, "name" => "drop").record(started.elapsed());
         if more.is_err() {
-            // The transaction may still be open on this connection, so it is dropped.
+            // The transaction may still be open on this connection, so the connection is dropped.
             self.session = None;
         }
         more

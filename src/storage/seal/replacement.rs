@@ -94,7 +94,7 @@ impl SealKeyReplacement {
         &self.previous_file
     }
 
-    /// Renames the file with the new key to the name of the key file, once the store is sealed with the new key. The
+    /// Renames the file with the new key to the name of the key file, after the store was sealed with the new key. The
     /// key file contains a complete key at all times.
     ///
     /// # Errors
