@@ -210,7 +210,7 @@ pub async fn backoff(times: usize) {
     }
 }
 
-/// Returns the `Busy` error for a change of `what` whose last attempt conflicted with concurrent changes.
+/// Returns the `Busy` error for a change of `what`, after its last attempt conflicted with concurrent changes.
 pub fn contention_error(what: impl Display) -> Error {
     Error::new(Kind::Busy, format!("{what}: concurrent modification; retry"))
 }

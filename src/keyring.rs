@@ -129,7 +129,7 @@ impl Keyring {
         self.rotate_from(from).await
     }
 
-    /// Creates a data key, unless one with a higher term than `from` exists already, and returns the current term.
+    /// Creates a data key, unless a data key with a higher term than `from` exists already. Returns the current term.
     async fn rotate_from(&self, from: u32) -> Result<u32> {
         let term = self.store.rotate(from).await?;
         tracing::info!(term, "data key rotated");

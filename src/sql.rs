@@ -97,7 +97,7 @@ impl<T: Into<Self>> From<Option<T>> for SqlValue {
     }
 }
 
-/// A row of a query result, whose columns are read from left to right.
+/// A row of a query result. Its columns are read from left to right.
 #[derive(Debug)]
 pub struct SqlRow(std::vec::IntoIter<SqlValue>);
 

@@ -27,7 +27,7 @@ pub struct DataKey {
 /// Result of one step of re-sealing, which determines whether and when the next step runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResealOutcome {
-    /// Old values may be left; the next step can follow at once.
+    /// Old values may be left; the next step can follow immediately.
     More,
     /// Nothing can be re-sealed at present, because another node re-seals or may not know the newest key yet. Retry
     /// later.
@@ -46,8 +46,8 @@ pub trait KeyringStore: Send + Sync {
     /// Returns the current data key.
     fn status(&self) -> LocalBoxFuture<'_, Result<DataKey>>;
 
-    /// Creates a data key, with which all nodes seal new values from now on, unless one with a higher term than `from`
-    /// exists already. Returns the current term.
+    /// Creates a data key, with which all nodes seal new values from now on. Does not create one if a data key with a
+    /// higher term than `from` exists already. Returns the current term.
     ///
     /// # Errors
     /// `Busy` when other nodes keep changing the keys; no key was created then.

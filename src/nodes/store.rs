@@ -22,7 +22,8 @@ pub struct LogPosition {
     pub timeline: Option<Timeline>,
 }
 
-/// Identifies one history of a database. A standby that takes over starts a new one, perhaps without the last commits.
+/// Identifies one history of a database. A standby that takes over starts a new history, perhaps without the last
+/// commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeline {
     /// Identifier of the database system: standbys share it, a restored copy has another one.

@@ -48,7 +48,7 @@ impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> TableError<E> {
 /// The result of a read or a write on a connection `C`.
 pub(super) type TableResult<C, T> = Result<T, TableError<<C as TableConnection>::EngineError>>;
 
-/// A connection to the database of an engine, which runs statements.
+/// A connection to the database of an engine, for running statements.
 pub(super) trait TableConnection: Sized {
     type EngineError: Into<Box<dyn std::error::Error + Send + Sync>> + Send;
 
@@ -172,8 +172,8 @@ pub(super) trait WriteTransaction {
     /// As [`Self::forget_token`], for all tokens.
     fn forget_tokens(&mut self) {}
 
-    /// Returns the insert counts of a mount that passed [`Self::require_mount`]. They are added to the stored counters
-    /// at the end of the transaction.
+    /// Returns the insert counts of a mount that passed [`Self::require_mount`]. These counts are added to the stored
+    /// counters at the end of the transaction.
     fn counts(&mut self, mount: MountId) -> &mut InsertCounts;
 
     /// Records in the change log that documents of a mount have changed.

@@ -63,7 +63,7 @@ impl DataKeys {
         let Some(progress) = stored.as_deref().and_then(ResealProgress::read).filter(|progress| progress.term == term)
         else {
             // After a change of the seal, the new root key is stored for other nodes, sealed with an earlier data key.
-            // It reveals the newest data key, so it must be removed before resealing begins.
+            // This root key reveals the newest data key, so it must be removed before resealing begins.
             if !self.keys.end_handover().await? {
                 return Ok(ResealOutcome::Later);
             }

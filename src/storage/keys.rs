@@ -210,8 +210,8 @@ impl StoreKeys {
         Ok((facts, root))
     }
 
-    /// Creates a data key, which seals all later values, unless one with a higher term than `from` exists already.
-    /// Returns the current term. Uses the root key in memory, not the seal key.
+    /// Creates a data key, which seals all later values. Does not create one if a data key with a higher term than
+    /// `from` exists already. Returns the current term. Uses the root key in memory, not the seal key.
     ///
     /// # Errors
     /// `Busy` when other nodes keep changing the keys; the errors of the store.
@@ -329,7 +329,7 @@ impl StoreKeys {
     }
 
     /// Records that all API tokens have a seal, so that tokens without one are rejected from now on. The record is part
-    /// of the wrapping of the data keys, which cannot be changed without the seal.
+    /// of the wrapping of the data keys, and this wrapping cannot be changed without the seal.
     ///
     /// # Errors
     /// `Conflict` when other nodes keep changing the keys; the errors of the store.

@@ -22,8 +22,8 @@ pub(super) const MOVED_FACT: &str = "moved";
 /// prefix. The value is the result of [`encode_restore_times`]. It is empty if the store was moved to another engine,
 /// because a move loses no data.
 const RESTORED_FACT_PREFIX: &str = "restored/";
-/// Upper bound of the number of CRLs signed between a copy and its restore, if the clock does not give one: the
-/// microseconds of a year.
+/// Upper bound of the number of CRLs signed between a copy and its restore: the microseconds of a year. Used if the
+/// clock gives no bound.
 const MAX_CRLS_SINCE_COPY: u64 = 366 * 24 * 3600 * 1_000_000;
 /// Selects the latest `thisUpdate` and the highest number of all CRLs; zeros if there are none.
 pub(super) const SELECT_CRL_MAXIMA: &str =

@@ -42,7 +42,7 @@ pub enum TransferOutcome {
     /// The database contains all rows.
     Complete,
     /// The database contains all rows or none: the connection was lost during the commit, and the database could not be
-    /// reached since.
+    /// reached after that.
     Unknown(Error),
 }
 
@@ -138,8 +138,8 @@ async fn copy_rows(
     }
 }
 
-/// Returns `true` for a fact about the database itself (its schema version, or that it is a copy or was moved), which
-/// is not copied.
+/// Returns `true` for a fact about the database itself (its schema version, or that it is a copy or was moved). Such
+/// facts are not copied.
 fn is_database_fact(table: &str, values: &[SqlValue]) -> bool {
     let of = |name: &str| matches!(values.first(), Some(SqlValue::Text(fact)) if fact == name);
     table == FACTS_TABLE && (of("schema") || of(COPIED_FACT) || of(MOVED_FACT))

@@ -147,8 +147,8 @@ impl CommitQueue {
         !std::mem::replace(&mut waiting.pass_pending, true)
     }
 
-    /// Yields to other threads as long as more units arrive, which then share the commit. This makes fewer and larger
-    /// commits on a busy machine, and costs nothing on an idle one.
+    /// Yields to other threads as long as more units arrive; these units then share the commit. This makes fewer and
+    /// larger commits on a busy machine, and costs nothing on an idle one.
     fn await_more_units(&self) {
         let mut waiting = 0;
         for _ in 0..MAX_YIELDS {

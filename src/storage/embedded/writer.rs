@@ -195,8 +195,8 @@ impl StoreBackend for SqliteWriter {
             if self.db.as_ref().is_some_and(|db| are_checkpoints_behind(db).unwrap_or(false)) {
                 return;
             }
-            // After a failure, this work is not repeated at once, because it might fail in a loop. The remaining rows
-            // are removed after the next drop of a mount, or after the next start.
+            // After a failure, this work is not repeated immediately, because it might fail in a loop. The remaining
+            // rows are removed after the next drop of a mount, or after the next start.
             self.dropped_mounts = self.remove_dropped().unwrap_or_else(|failure| {
                 telemetry::warn_task_failed(
                     "rows of a dropped mount could not be removed; retried at the next drop or start",

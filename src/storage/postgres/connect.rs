@@ -34,8 +34,8 @@ const SELECT_SERVER_SETTINGS: &str = "SELECT current_setting('fsync'), current_s
 
 /// Selects a value that identifies the server process of this session.
 const SELECT_BACKEND: &str = "SELECT pid || ' ' || backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()";
-/// Number of checks for a connection pooler. A single check may miss a busy pooler, which may use another server
-/// connection.
+/// Number of checks for a connection pooler. A single check may miss a busy pooler, because such a pooler may use
+/// another server connection.
 const POOLER_PROBES: usize = 3;
 const POOLER_REJECTED: &str = "storage: the database is behind a pooler in transaction or statement mode, which loses LISTEN, \
     advisory locks and prepared statements between transactions: set pool_mode = session, or connect to the server itself";

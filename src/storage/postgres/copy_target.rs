@@ -1,8 +1,8 @@
 //! The database into which `copy-store` copies an embedded store. The database is empty before the copy, and one
 //! transaction inserts either all rows or none.
 //!
-//! Foreign keys are dropped first, because rows refer to each other in cycles, and restored at the end, which checks
-//! every row. Sequences continue above the copied ids.
+//! Foreign keys are dropped first, because rows refer to each other in cycles. They are restored at the end, and the
+//! server then checks every row. Sequences continue above the copied ids.
 
 use tokio_postgres::types::ToSql;
 
@@ -148,7 +148,7 @@ impl CopyTarget {
         Ok(())
     }
 
-    /// Restores the foreign keys, which checks all rows, and commits.
+    /// Restores the foreign keys and commits. The server checks all rows when a foreign key is restored.
     ///
     /// # Errors
     /// `Unavailable` from the server; nothing is stored then.
@@ -188,7 +188,8 @@ pub(crate) async fn has_fact(url: &PostgresUrl, fact: &str) -> Result<bool> {
     let db = connect::open_session(url).await?;
     let found = async {
         db.batch_execute(BEGIN).await?;
-        // The server may still process the COMMIT of the lost connection. This waits for the locks of that transaction.
+        // The server may still process the COMMIT of the lost connection. This statement waits for the locks of that
+        // transaction.
         db.batch_execute("LOCK TABLE meta IN SHARE MODE").await?;
         exists(&db, "SELECT 1 FROM meta WHERE name = $1", &[&fact]).await
     };

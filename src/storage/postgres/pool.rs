@@ -269,7 +269,7 @@ mod tests {
             taken.recv().unwrap()
         }
 
-        /// Returns the server processes of `count` connections that are borrowed at once.
+        /// Returns the server processes of `count` connections that are borrowed concurrently.
         fn borrow(&self, pool: &ConnectionPool, count: usize) -> HashSet<i32> {
             let pool = pool.clone();
             self.run(async move {

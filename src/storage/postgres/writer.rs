@@ -200,8 +200,8 @@ impl StoreBackend for PostgresWriter {
     fn run_background_step(&mut self) -> BoxFuture<'_, ()> {
         async move {
             let more = self.run_with_deadline(async |writer| writer.remove_dropped().await).await;
-            // After a failure, this work is not repeated at once, because it might fail in a loop. The remaining rows
-            // are removed after the next drop of a mount, or after the next start.
+            // After a failure, this work is not repeated immediately, because it might fail in a loop. The remaining
+            // rows are removed after the next drop of a mount, or after the next start.
             self.dropped_mounts = more.and_then(|more| more).unwrap_or_else(|error| {
                 telemetry::warn_task_failed(
                     "rows of a dropped mount could not be removed; retried at the next drop or start",

@@ -119,7 +119,7 @@ impl SealKey {
     /// Creates a random key and writes it in hexadecimal to a new file of mode 0600.
     ///
     /// # Errors
-    /// `Conflict` when the file exists, which is never overwritten; `Unavailable` when it cannot be written.
+    /// `Conflict` when the file exists, because it is never overwritten; `Unavailable` when it cannot be written.
     pub fn create_file(path: &Path) -> Result<Self> {
         Self::create(path, None)
     }

@@ -135,7 +135,8 @@ pub(super) async fn units_of_a_missing_mount_fail_only_themselves(fixture: &impl
 pub(super) async fn leases_end_with_their_token(fixture: &impl Fixture) {
     let w = ContractStore::new(fixture).await;
     let m = w.mount;
-    // Token 1 is the parent of 2, which is the parent of 3. Token 4 has no relatives, and 5 expires.
+    // Token 1 is the parent of token 2, and token 2 is the parent of token 3. Token 4 has no relatives, and token 5
+    // expires.
     let expires_at = Some(now() + std::time::Duration::from_secs(10));
     insert_tokens(&w, [token(1, None), token(2, Some(1)), token(3, Some(2)), token(4, None)]).await;
     insert_tokens(&w, [TokenRow { expires_at, ..token(5, None) }]).await;
