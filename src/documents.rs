@@ -1,8 +1,9 @@
 //! Configuration stored as versioned documents: mounts, policies, roles, issuers, keys, settings.
 //!
 //! A document is a JSON body under (mount, kind, name) with a version. Writes are compare-and-set on the version, so
-//! concurrent writers never overwrite each other unnoticed. The storage layer seals (encrypts) every body with these
-//! four values as associated data: private keys stay secret, and a row that was altered or moved cannot be decrypted.
+//! concurrent writers never overwrite each other unnoticed. The storage layer seals (encrypts) every body, with mount,
+//! kind, name and version as associated data. So private keys stay secret, and a body does not decrypt if its row was
+//! altered or moved.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -26,18 +27,20 @@ impl MountId {
     }
 }
 
-/// Selects stored leases: those of a mount, or of any mount, whose stored path is at or below a prefix.
+/// Selects stored leases by their mount (a certain mount, or any), and by a prefix of their stored path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathScope {
-    /// The mount that must have created a lease; `None` accepts leases of any mount, except those in `left_out`.
+    /// The mount that must have created the leases. `None` accepts the leases of all mounts, except those that
+    /// `left_out` excludes.
     pub mount: Option<MountId>,
     /// The stored path prefix of the leases, without a trailing `/`.
     pub stored: String,
-    /// Prefix of the paths under which these leases are listed: the current location of their mount relative to the
-    /// requested path, or `""`.
+    /// Prefix of the paths under which these leases are listed: the current path of their mount, relative to the
+    /// requested path. Empty if the listed paths need no prefix.
     pub shown: String,
-    /// Leases to exclude although their path is at or below `stored`: those of each mount here at or below the path
-    /// next to it. Such a mount was moved, and its leases are found at its new path.
+    /// Mounts that were moved, each with a path at which it created leases. The leases of such a mount at or below this
+    /// path are excluded, even if the path is at or below `stored`, because they are listed at the new path of the
+    /// mount.
     pub left_out: Vec<(MountId, String)>,
 }
 
@@ -56,8 +59,9 @@ impl PathScope {
             && !self.left_out.iter().any(is_left_out)
     }
 
-    /// Converts a stored path to the path under which it is listed: at the mount's current location, relative to the
-    /// requested path, without a leading `/`. Returns `None` for a path that is not at or below `stored`.
+    /// Converts the stored path of a lease to the path under which the lease is listed. This path starts with the
+    /// prefix `shown`, is relative to the requested path, and has no leading `/`. Returns `None` for a path that is not
+    /// at or below `stored`.
     pub fn to_listed_path(&self, path: &str) -> Option<String> {
         Some(match (&self.shown[..], path_below(&self.stored, path)?) {
             ("", rest) | (rest, "") => rest.to_owned(),
@@ -127,7 +131,8 @@ impl From<serde_json::Error> for BodyProblem {
 }
 
 impl From<Error> for BodyProblem {
-    /// Keeps the text of the cause, or of the error without a cause; of a JSON error only category and position.
+    /// Keeps the text of the error's cause, or the error's own text if it has no cause. If the cause is a JSON error,
+    /// keeps only its category and position.
     fn from(error: Error) -> Self {
         match std::error::Error::source(&error) {
             None => Self(error.to_string()),
@@ -195,8 +200,8 @@ pub async fn retry_on_conflict<T>(what: impl Display, attempt: impl AsyncFn() ->
     Err(contention_error(what))
 }
 
-/// Waits after `times` conflicting attempts (not at all for 0). The maximum delay doubles with each attempt, and the
-/// actual delay is random, so that two conflicting changes do not collide again.
+/// Waits after `times` conflicting attempts; does not wait if `times` is 0. The maximum delay doubles with each
+/// attempt, and the actual delay is random, so that two conflicting changes do not collide again.
 pub async fn backoff(times: usize) {
     if times > 0 {
         let part = f64::from(u16::from_be_bytes(crate::random::unique_bytes())) / f64::from(u16::MAX);
@@ -205,7 +210,7 @@ pub async fn backoff(times: usize) {
     }
 }
 
-/// Returns the `Busy` error for a change of `what` whose last attempt conflicted with concurrent changes.
+/// Returns the `Busy` error for a change of `what`, after its last attempt conflicted with concurrent changes.
 pub fn contention_error(what: impl Display) -> Error {
     Error::new(Kind::Busy, format!("{what}: concurrent modification; retry"))
 }

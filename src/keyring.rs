@@ -24,7 +24,7 @@ use store::{DataKey, KeyringStore, ResealOutcome, rotation_settings_key};
 
 /// Interval of [`Keyring::tick`].
 pub const TICK_INTERVAL: Duration = Duration::from_secs(10);
-/// Pause between two steps of re-sealing, which leaves the store to other requests.
+/// Pause between two steps of re-sealing. During it, the store serves other requests.
 const RESEAL_PAUSE: Duration = Duration::from_millis(10);
 
 /// Minimum value of [`RotationSettings::max_operations`].
@@ -129,7 +129,7 @@ impl Keyring {
         self.rotate_from(from).await
     }
 
-    /// Creates a data key, unless one with a higher term than `from` exists already, and returns the current term.
+    /// Creates a data key, unless a data key with a higher term than `from` exists already. Returns the current term.
     async fn rotate_from(&self, from: u32) -> Result<u32> {
         let term = self.store.rotate(from).await?;
         tracing::info!(term, "data key rotated");

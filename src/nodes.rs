@@ -2,9 +2,9 @@
 //!
 //! [`Nodes`] reads the change log ([`store`]) when the database notifies it and at least every second, and reloads
 //! changed views through [`mounts`](crate::mounts). After [`MAX_STALENESS`] without a successful read, requests that
-//! need authorization wait for one, and are rejected if it fails. Expiry is decided by each node's clock, so clocks are
-//! compared with the database's ([`Clock::set_reference`]): a node that is too far off rejects such requests, signs no
-//! CRL and deletes nothing.
+//! need authorization wait for another read, and are rejected if that read fails. Each node decides by its own clock
+//! what has expired, so it compares this clock with the database's ([`Clock::set_reference`]). If the clocks differ too
+//! much, the node rejects requests that need authorization, signs no CRL and deletes nothing.
 
 mod skew;
 pub mod store;
@@ -30,23 +30,23 @@ use store::{ChangeLog, ChangeLogResponse, LogPosition, LoggedMountChange};
 /// Maximum age of the last successful read of the change log. When it is older, requests wait for another read.
 pub const MAX_STALENESS: Duration = Duration::from_secs(2);
 
-/// Interval between two reads of the change log without a notification by the database.
+/// Interval between two reads of the change log if the database sends no notification.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum interval between two reads of the change log, so that one read covers several notified changes.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Timeout of a read of the change log.
 const LOG_READ_TIMEOUT: Duration = Duration::from_secs(2);
-/// A timer that fires later than this shows that the process was paused.
+/// If a timer fires later than planned by at least this time, the process was paused.
 const PROCESS_PAUSE_THRESHOLD: Duration = Duration::from_millis(250);
 /// Time after a failed read of the change log in which waiting requests are rejected without another read.
 const LOG_READ_FAILURE_BACKOFF: Duration = Duration::from_millis(500);
-/// Time that this node waits for the CRL of the node that revoked a certificate before it signs a CRL itself. So
-/// normally one node signs the CRL and the others copy it.
+/// After another node has revoked a certificate, this node waits this long for that node's CRL before it signs a CRL
+/// itself. So normally only one node signs the CRL, and the others copy it.
 const OTHER_NODE_CRL_WAIT: Duration = Duration::from_millis(300);
-/// Interval between two attempts to have a mount publish CRLs that include the revocations by other nodes.
+/// Interval between two attempts to make a mount publish CRLs that include the revocations by other nodes.
 const CRL_REQUEST_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The content of the change log at the time before the mounts were loaded.
+/// The state of the change log before the mounts were loaded.
 pub struct ChangeLogBaseline {
     log: Arc<dyn ChangeLog>,
     changes: ChangeLogResponse,
@@ -95,7 +95,7 @@ struct FollowerState {
     missing_revocations: HashMap<MountId, MissingRevocations>,
 }
 
-/// The counters of a mount in the last read change log entry; 0 before the first one.
+/// The counters of a mount, from the last change log entry that this node has read; 0 if it has read none.
 #[derive(Default)]
 struct SeenMount {
     version: u64,
@@ -165,12 +165,12 @@ impl Nodes {
     }
 }
 
-/// Reads the change log, and measures the difference of the clocks from the database's time in the response.
+/// Reads the change log. Then compares this machine's clock with the database's time in the response.
 async fn read_log(log: &dyn ChangeLog, position: LogPosition, skew: &ClockSkew) -> Result<ChangeLogResponse> {
     let mut started = Instant::now();
     let mut answer = tokio::time::timeout(LOG_READ_TIMEOUT, log.since(position)).await;
     if answer.is_err() && started.elapsed() > LOG_READ_TIMEOUT + PROCESS_PAUSE_THRESHOLD {
-        // The read is repeated with the full timeout, because the database had less time while this process was paused.
+        // This process was paused, so the database had less time than the timeout. The read is repeated once.
         started = Instant::now();
         answer = tokio::time::timeout(LOG_READ_TIMEOUT, log.since(position)).await;
     }
@@ -219,7 +219,8 @@ impl ChangeFollower {
 
     async fn poll_locked(&self, state: &mut FollowerState) -> Result<()> {
         let started = Instant::now();
-        // Every error becomes `Unavailable`: for any cause, a node that cannot apply changes rejects requests for now.
+        // Every error becomes `Unavailable`: whatever the cause, a node that cannot apply changes rejects requests for
+        // now.
         let result = self.apply_changes(state).await.map_err(|error| match error.kind() {
             Kind::Unavailable => error,
             _ => Error::unavailable("storage: changes of other nodes cannot be applied", error),
@@ -289,7 +290,7 @@ impl ChangeFollower {
         lacking.request_at = lacking.request_at.min(request_at);
     }
 
-    /// Has each mount whose wait is over publish CRLs that include the revocations by other nodes.
+    /// If the wait of a mount is over, makes the mount publish CRLs that include the revocations by other nodes.
     fn request_crls(&self, state: &mut FollowerState) {
         let now = Instant::now();
         state.missing_revocations.retain(|mount, lacking| {

@@ -97,7 +97,7 @@ impl<T: Into<Self>> From<Option<T>> for SqlValue {
     }
 }
 
-/// A row of a query result, whose columns are read from left to right.
+/// A row of a query result. Its columns are read from left to right.
 #[derive(Debug)]
 pub struct SqlRow(std::vec::IntoIter<SqlValue>);
 
@@ -200,7 +200,8 @@ impl<T: FromColumn> FromColumn for Option<T> {
 pub enum SqlError {
     /// The work rejected the request and recorded the reason itself. The transaction is rolled back.
     Rejected,
-    /// A constraint was violated: its name in the schema, or `foreign_key` where the engine does not report the name.
+    /// A constraint was violated. The text is the constraint's name in the schema, or `foreign_key` if the engine does
+    /// not report the name.
     Constraint(String),
     /// A statement exceeded its time limit.
     Timeout,
@@ -219,8 +220,8 @@ pub trait SqlSession {
         values: &'s [SqlValue],
     ) -> LocalBoxFuture<'s, Result<Vec<SqlRow>, SqlError>>;
 
-    /// Has the database plan later statements of this session for their actual parameter values, not once for all
-    /// values. This pays for list queries, because their values differ in selectivity by orders of magnitude.
+    /// Makes the database plan later statements of this session for their actual parameter values, instead of once for
+    /// all values. This speeds up list queries, because the selectivity of their values differs by orders of magnitude.
     fn use_custom_plans(&mut self);
 
     /// Runs a statement and returns the number of changed rows.
@@ -239,7 +240,7 @@ pub enum SessionEnd<T> {
     RollBack(T),
 }
 
-/// Receives the result of [`SqlWork`], which itself returns none.
+/// Receives the result of [`SqlWork`], because the function itself returns no result.
 pub struct SessionResult<T>(Arc<Mutex<Option<T>>>);
 
 impl<T> SessionResult<T> {
@@ -253,7 +254,7 @@ impl<T> SessionResult<T> {
     }
 }
 
-/// Wraps a function as [`SqlWork`], and returns it with the holder of its later result.
+/// Wraps a function as [`SqlWork`]. Returns the work, and the object that will receive its result.
 pub fn capture_result<T: Send + 'static>(
     work: impl for<'s> Fn(&'s mut dyn SqlSession) -> LocalBoxFuture<'s, Result<SessionEnd<T>, SqlError>>
     + Send

@@ -81,7 +81,8 @@ pub struct StorageOptions {
     pub if_missing: IfMissing,
 }
 
-/// Behavior of [`open`] if there is no store. A server that creates a store would hide that a volume is not mounted.
+/// Behavior of [`open`] if there is no store. A server that creates a store by mistake would hide that the volume with
+/// the existing store is not mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IfMissing {
     /// [`open`] creates a new store.
@@ -265,7 +266,7 @@ impl Storage {
     }
 
     /// Replaces the key that seals the store. All data stays readable, here and on running nodes. The previous key then
-    /// opens only copies of the store that were made before.
+    /// opens only copies of the store that were made before the change.
     ///
     /// # Errors
     /// `Busy` while some node may not know the newest data key; `Conflict` when other nodes keep changing the data

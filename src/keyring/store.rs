@@ -14,8 +14,8 @@ pub const MAX_KEY_OPERATIONS: u64 = 3_865_470_566;
 pub struct DataKey {
     /// Number of the key; the first is 1.
     pub term: u32,
-    /// Time of creation of the key. Early versions did not record it; for their keys, the time at which a later version
-    /// first used the key.
+    /// Time at which the key was created. Early versions did not record this time. For their keys, the value is the
+    /// time at which a later version first used the key.
     pub created_at: Time,
     /// Number of values that the key has sealed: the stored count of all nodes, plus the values that this process has
     /// sealed since it last updated the count.
@@ -27,12 +27,12 @@ pub struct DataKey {
 /// Result of one step of re-sealing, which determines whether and when the next step runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResealOutcome {
-    /// Old values may be left; the next step can follow at once.
+    /// Old values may be left; the next step can follow immediately.
     More,
     /// Nothing can be re-sealed at present, because another node re-seals or may not know the newest key yet. Retry
     /// later.
     Later,
-    /// No old value is left, or those that are left cannot be decrypted.
+    /// No old value is left, or the remaining old values cannot be decrypted.
     Done,
 }
 
@@ -46,15 +46,15 @@ pub trait KeyringStore: Send + Sync {
     /// Returns the current data key.
     fn status(&self) -> LocalBoxFuture<'_, Result<DataKey>>;
 
-    /// Creates a data key, with which all nodes seal new values from now on, unless one with a higher term than `from`
-    /// exists already. Returns the current term.
+    /// Creates a data key, with which all nodes seal new values from now on. Does not create one if a data key with a
+    /// higher term than `from` exists already. Returns the current term.
     ///
     /// # Errors
     /// `Busy` when other nodes keep changing the keys; no key was created then.
     fn rotate(&self, from: u32) -> LocalBoxFuture<'_, Result<u32>>;
 
-    /// Adds the number of values that this process has sealed since the last call to the stored usage count of the
-    /// current data key.
+    /// Increases the stored usage count of the current data key by the number of values that this process has sealed
+    /// since the last call.
     fn record_use(&self) -> LocalBoxFuture<'_, Result<()>>;
 
     /// Returns the document with the rotation settings.

@@ -22,7 +22,8 @@ pub struct LogPosition {
     pub timeline: Option<Timeline>,
 }
 
-/// Identifies one history of a database. A standby that takes over starts a new one, perhaps without the last commits.
+/// Identifies one history of a database. A standby that takes over starts a new history, perhaps without the last
+/// commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeline {
     /// Identifier of the database system: standbys share it, a restored copy has another one.
@@ -38,7 +39,8 @@ pub struct LoggedMountChange {
     pub mount: MountId,
     /// Number of commits that changed documents of the mount.
     pub version: u64,
-    /// The first version since which this node made every commit; `None` if another node made the last one.
+    /// The lowest version such that this node made the commit of this version and all later commits. `None` if another
+    /// node made the last commit.
     pub own_from: Option<u64>,
     /// Highest sequence number of the mount's revocations.
     pub revocations: u64,
@@ -65,21 +67,22 @@ pub struct ChangeLogResponse {
     pub database_time: Time,
     /// Every mount that changed after the start position of the read; may include unchanged mounts.
     pub mounts: Vec<LoggedMountChange>,
-    /// `true` if the database may have lost changes that this node has applied, and may reuse their numbers: it is on
-    /// another timeline than at the last read (after a failover, or in a restored copy), or the connection was replaced
-    /// and the database reports no timeline. `mounts` then has all mounts, and the node must reload each.
+    /// `true` if the database may have lost changes that this node has applied, and may reuse their numbers. This is
+    /// assumed in two cases: the database is on another timeline than at the last read (after a failover, or in a
+    /// restored copy), or the connection was replaced and the database reports no timeline. Then `mounts` contains all
+    /// mounts, and the node must reload each of them.
     pub is_other_timeline: bool,
 }
 
 /// The log in which all nodes of a database record their changes.
 pub trait ChangeLog: Send + Sync {
-    /// Returns the changes since `position`. No change is skipped, in any order in which commits become visible.
+    /// Returns the changes since `position`. No change is skipped, whatever the order in which commits become visible.
     ///
     /// The future fails with `Unavailable` or `Busy`.
     fn since(&self, position: LogPosition) -> BoxFuture<'static, Result<ChangeLogResponse>>;
 
-    /// Starts to listen for notifications by other nodes; called once. The result is notified when there may be
-    /// changes. This is only a hint: it may come late, repeatedly or never.
+    /// Starts to listen for notifications by other nodes; called once. The returned object is notified when there may
+    /// be changes. A notification is only a hint: it may come late, repeatedly or never.
     fn listen(&self) -> Arc<Notify>;
 }
 

@@ -1,11 +1,12 @@
 //! The seal of an API token: an empty body, encrypted with the columns that define the token ([`BoundToken`]) as
-//! associated data. The body of a token row that the server did not write does not decrypt, and the token is rejected.
+//! associated data. If a database writer forges a token row, its body does not decrypt, and the server rejects the
+//! token.
 //!
 //! Versions before schema 14 store tokens without a body. A newer version seals them when it first opens the store. If
-//! several nodes share the store, tokens that nodes of the old version still create are sealed for another
-//! [`UPGRADE_GRACE_PERIOD`]. The end of that upgrade is recorded in the wrapping of the data keys
-//! ([`DataKeyWrapping`](crate::storage::seal::DataKeyWrapping)), which a database writer cannot revert without losing
-//! access to the store.
+//! several nodes share the store, nodes of the old version may still create tokens without a body, and the newer
+//! version seals these as well during the [`UPGRADE_GRACE_PERIOD`]. The end of that upgrade is recorded in the wrapping
+//! of the data keys ([`DataKeyWrapping`](crate::storage::seal::DataKeyWrapping)). A database writer cannot revert this
+//! record without losing access to the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +23,8 @@ use crate::storage::keys::StoreKeys;
 use crate::storage::seal::api_token_context;
 use crate::storage::session::StoreSessions;
 
-/// Time after opening a shared store during which tokens without a seal, from nodes of an old version, are still
-/// sealed.
+/// Period after the opening of a shared store. During it, this node still seals the tokens that nodes of an old version
+/// have created without a seal.
 const UPGRADE_GRACE_PERIOD: Duration = Duration::from_secs(3600);
 /// Number of tokens sealed per transaction.
 const TOKENS_PER_TRANSACTION: i64 = 500;

@@ -154,7 +154,8 @@ pub(super) async fn write<T: WriteTransaction>(
             return Ok(tx.db().spend_token(hash).await?.map_or(AuthOutcome::Absent, AuthOutcome::UsesLeft));
         }
         AuthWrite::TokenRevoke(hashes) => {
-            // The descendants of these tokens are revoked as well; this code does not know which tokens they are.
+            // The descendants of these tokens are revoked as well, but this code does not know which tokens are
+            // descendants.
             tx.forget_tokens();
             return Ok(AuthOutcome::Revoked(tx.db().revoke_tokens(hashes).await?));
         }

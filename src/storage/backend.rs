@@ -116,8 +116,8 @@ impl FactWrite {
         Self { name, expected: None, value: Some(value) }
     }
 
-    /// Creates the write that requires the value of a fact in `facts` to be still the stored one, and that stores
-    /// `value` if there is one.
+    /// Creates a write on the condition that the stored value of a fact is still the value in `facts`. If `value` is
+    /// `None`, the write only checks this condition; otherwise it also stores `value`.
     pub(crate) fn if_unchanged(facts: &[Fact], name: &str, value: Option<Vec<u8>>) -> Self {
         let expected = facts.iter().find(|(found, _)| found == name).map(|(_, value)| value.clone());
         Self { name: name.to_owned(), expected, value }

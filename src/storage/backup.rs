@@ -17,7 +17,7 @@ use super::{Database, ProgressCounters, StorageOptions, inspection, keys, open, 
 use crate::clock::Time;
 use crate::error::{Error, Result};
 
-/// A complete copy of a store that is not yet renamed to its final name. Dropping it removes the copy.
+/// A complete copy of a store, before it is renamed to its final name. Dropping this value removes the copy.
 pub struct PendingBackup(copy::PartialCopy);
 
 /// A lock on a data folder: no server runs on the folder or can start while the lock exists.
@@ -63,8 +63,9 @@ impl PendingBackup {
     }
 }
 
-/// Restores a copy into a data folder without a store and returns its size in bytes. The first server that opens it
-/// completes the restore: its CRL numbers are above all that may have been published since the copy. Blocks.
+/// Restores a copy into a data folder without a store and returns its size in bytes. The first server that opens the
+/// store completes the restore: the server's CRL numbers are above all CRL numbers that may have been published since
+/// the copy. Blocks.
 ///
 /// # Errors
 /// `Conflict` when the folder has a store or is in use; `Invalid` when the schema version of the file is unknown;

@@ -37,8 +37,8 @@ impl CheckpointLock {
         Ok(pause)
     }
 
-    /// Runs a change of the database file (a checkpoint) and returns its result; `None`, without a change, while a copy
-    /// is in progress.
+    /// Runs `change`, which changes the database file (a checkpoint), and returns its result. While a copy is in
+    /// progress, does not run `change` and returns `None`.
     pub(crate) fn run_if_not_paused<T>(&self, change: impl FnOnce() -> T) -> Option<T> {
         let pauses = self.pauses.lock().unwrap_or_else(PoisonError::into_inner);
         (*pauses == 0).then(change)

@@ -75,8 +75,8 @@ impl CommitHandle {
         self.status.commits.load(Ordering::Relaxed)
     }
 
-    /// Returns `true` if the store failed to store a write and [`Self::record_success`] was not called since. A unit
-    /// that succeeds does not reset this, because it may have had nothing to write.
+    /// Returns `true` if the store failed to store a write and [`Self::record_success`] was not called after that. A
+    /// unit that succeeds does not reset this, because it may have had nothing to write.
     pub(crate) fn is_failing(&self) -> bool {
         self.status.failing.load(Ordering::Relaxed)
     }

@@ -36,8 +36,8 @@ fn open_document(ring: &DataKeyRing, mount: MountId, sealed: SealedDocument) -> 
     Ok(Document { key: DocumentKey { mount, kind: intern_kind(&kind), name }, version, body })
 }
 
-/// Interns the text of a document kind, which stays in memory for the life of the process. Only called after the body
-/// was decrypted, so only kinds that a server has written are interned.
+/// Interns the text of a document kind: the text stays in memory for the life of the process. Only called after the
+/// body was decrypted, so only kinds that a server has written are interned.
 fn intern_kind(kind: &str) -> &'static str {
     static INTERNED_KINDS: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
     let mut words = INTERNED_KINDS.lock().unwrap_or_else(PoisonError::into_inner);

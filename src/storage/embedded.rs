@@ -3,7 +3,7 @@
 //! With WAL and `synchronous=FULL`, a commit is durable when it returns. One connection writes, on the commit actor's
 //! thread; a small pool reads; another connection only runs checkpoints, so that commits are not delayed. A lock on
 //! `signet.lock` excludes other processes. After a failed sync, written data may be missing on the disk. `log` and
-//! `writer` ensure that no later commit depends on it.
+//! `writer` ensure that no later commit depends on such data.
 
 mod access;
 mod batch;

@@ -27,7 +27,7 @@ pub(super) enum TableError<E> {
 }
 
 impl<E> From<SqlError> for TableError<E> {
-    /// Converts the error of [`SqlRow::get`], a column that is missing or has another type.
+    /// Converts the error that [`SqlRow::get`] returns if a column is missing or has another type.
     fn from(_: SqlError) -> Self {
         Self::Unreadable("a stored column has an unexpected type")
     }
@@ -48,7 +48,7 @@ impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> TableError<E> {
 /// The result of a read or a write on a connection `C`.
 pub(super) type TableResult<C, T> = Result<T, TableError<<C as TableConnection>::EngineError>>;
 
-/// A connection to the database of an engine, which runs statements.
+/// A connection to the database of an engine, for running statements.
 pub(super) trait TableConnection: Sized {
     type EngineError: Into<Box<dyn std::error::Error + Send + Sync>> + Send;
 
@@ -129,7 +129,7 @@ pub(super) trait WriteConnection: TableConnection {
 
     /// Revokes tokens and their descendants depth-first, a limited number per call. The uses of a token's children are
     /// set to 0 before its own row is removed. So deep or cyclic data is harmless, and an interrupted revocation loses
-    /// no descendant. Children that have no uses already were left by an interrupted revocation.
+    /// no descendant. Children that already have 0 uses were left by an interrupted revocation.
     async fn revoke_tokens(&self, hashes: &[TokenHash]) -> TableResult<Self, RevokedTokens>;
 
     /// Removes a token and detaches its children. If they are too many for one step, only detaches some of them. Skips
@@ -172,8 +172,8 @@ pub(super) trait WriteTransaction {
     /// As [`Self::forget_token`], for all tokens.
     fn forget_tokens(&mut self) {}
 
-    /// Returns the insert counts of a mount that passed [`Self::require_mount`]. They are added to the stored counters
-    /// at the end of the transaction.
+    /// Returns the insert counts of a mount that passed [`Self::require_mount`]. These counts are added to the stored
+    /// counters at the end of the transaction.
     fn counts(&mut self, mount: MountId) -> &mut InsertCounts;
 
     /// Records in the change log that documents of a mount have changed.

@@ -63,11 +63,11 @@ impl DataKeys {
         let Some(progress) = stored.as_deref().and_then(ResealProgress::read).filter(|progress| progress.term == term)
         else {
             // After a change of the seal, the new root key is stored for other nodes, sealed with an earlier data key.
-            // It reveals the newest data key, so it must be removed before resealing begins.
+            // This root key reveals the newest data key, so it must be removed before resealing begins.
             if !self.keys.end_handover().await? {
                 return Ok(ResealOutcome::Later);
             }
-            // If several nodes are here, only one succeeds in storing this progress, and begins the count.
+            // If several nodes do this concurrently, only one of them stores this progress and begins the count.
             reseal::store_progress(&self.sessions, stored, ResealProgress::new(term)).await?;
             return Ok(ResealOutcome::More);
         };
@@ -108,12 +108,12 @@ impl DataKeys {
             tracing::error!(
                 term,
                 left,
-                "stored values cannot be decrypted and stay sealed with earlier data keys; see the warnings before"
+                "stored values cannot be decrypted and stay sealed with earlier data keys; see the earlier warnings"
             );
             self.given_up_term.store(term, Ordering::Relaxed);
             return Ok(ResealOutcome::Done);
         }
-        // If a whole pass resealed nothing but skipped rows, other transactions lock the remaining rows.
+        // If a whole pass skipped rows and resealed none, other transactions lock the remaining rows.
         Ok(if resealed_nothing && progress.passed > 0 { ResealOutcome::Later } else { ResealOutcome::More })
     }
 }
@@ -147,8 +147,8 @@ impl KeyringStore for DataKeys {
         self.keys.rotate(from).boxed_local()
     }
 
-    /// Adds the number of values that this process has sealed to the stored count of the data key, and reads the total
-    /// of all nodes. Writes nothing if the number is 0.
+    /// Increases the stored count of the data key by the number of values that this process has sealed since the last
+    /// call, and reads the total of all nodes. Writes nothing if that number is 0.
     fn record_use(&self) -> LocalBoxFuture<'_, Result<()>> {
         async move {
             let ring = self.keys.ring();

@@ -24,7 +24,7 @@ pub(super) const KEY_PROPAGATION_TIME: Duration = Duration::from_secs(30);
 /// Age of a seal from which all running nodes are assumed to have loaded its root key, because they read the keys every
 /// ten seconds.
 const HANDOVER_TIME: Duration = Duration::from_secs(60);
-/// Error of a node that has no key with which it can open the store any more.
+/// Error of a node that no longer has a key that opens the store.
 const SEAL_CHANGED: &str = "seal: the seal was changed while this node was offline, and the configured seal does not \
                             open the store; configure the current one";
 
@@ -160,7 +160,8 @@ impl StoreKeys {
         self.ring.open(context, sealed)
     }
 
-    /// Loads new data keys if one of the values is sealed with an unknown key, because another node has rotated.
+    /// Loads new data keys if one of the values is sealed with a key that this node does not know, because another node
+    /// has rotated the data key.
     pub(super) async fn load_missing_keys(&self, mut sealed: impl Iterator<Item = &[u8]>) -> Result<()> {
         if sealed.any(|body| !self.ring.has_key_of(body)) { self.load_new_keys().await } else { Ok(()) }
     }
@@ -209,8 +210,8 @@ impl StoreKeys {
         Ok((facts, root))
     }
 
-    /// Creates a data key, which seals all later values, unless one with a higher term than `from` exists already.
-    /// Returns the current term. Uses the root key in memory, not the seal key.
+    /// Creates a data key, which seals all later values. Does not create one if a data key with a higher term than
+    /// `from` exists already. Returns the current term. Uses the root key in memory, not the seal key.
     ///
     /// # Errors
     /// `Busy` when other nodes keep changing the keys; the errors of the store.
@@ -239,8 +240,8 @@ impl StoreKeys {
         Err(Error::new(Kind::Busy, "data keys: concurrent modification; retry"))
     }
 
-    /// After a change of the seal, removes the new root key that is stored for running nodes (the handover), once they
-    /// had time to load it. Returns `true` if the store contains no such key any more.
+    /// After a change of the seal, removes the new root key that is stored for running nodes (the handover), after they
+    /// have had time to load it. Returns `true` if the store contains no such key any more.
     ///
     /// # Errors
     /// `Conflict` for a concurrent change of the keys; the errors of the store.
@@ -254,8 +255,8 @@ impl StoreKeys {
         Ok(true)
     }
 
-    /// Returns the write that removes the handed over root key ([`Self::end_handover`]); `None` if there is none, or
-    /// other nodes may still need it.
+    /// Returns the write that removes the handed over root key ([`Self::end_handover`]); `None` if there is no such
+    /// key, or if other nodes may still need it.
     fn handover_end_write(&self, facts: &[Fact]) -> Result<Option<FactWrite>> {
         let since = root::stored_seal(facts)?.and_then(|seal| seal.since);
         // The absolute difference is compared, because a wrong clock may have recorded a time in the future.
@@ -289,7 +290,8 @@ impl StoreKeys {
         let record = root::wrap_root(seal, self.ring.installation_id(), &root, self.clock.now(), generation).await?;
         let mut writes = vec![
             FactWrite::if_unchanged(&facts, root::SEAL_FACT, Some(record)),
-            // This fails if a newer data key was added: it would still be wrapped with the previous root key.
+            // This condition fails if a newer data key was added, because that key would still be wrapped with the
+            // previous root key.
             FactWrite { name: seal::data_key_fact_name(u64::from(term) + 1), expected: None, value: None },
         ];
         // Every holder of the current data key can decrypt the handed over root key, so it is stored only if other
@@ -307,8 +309,8 @@ impl StoreKeys {
         self.seal_status().await
     }
 
-    /// Returns the writes that rewrap the data keys: unwrapped with the root key `from`, wrapped with `to`, and with
-    /// `wrapping` in the associated data.
+    /// Returns the writes that rewrap the data keys. Each key is unwrapped with the root key `from`, and wrapped with
+    /// the root key `to` and with `wrapping` in the associated data.
     fn rewrap(
         &self,
         from: &RootKey,
@@ -327,7 +329,7 @@ impl StoreKeys {
     }
 
     /// Records that all API tokens have a seal, so that tokens without one are rejected from now on. The record is part
-    /// of the wrapping of the data keys, which cannot be changed without the seal.
+    /// of the wrapping of the data keys, and this wrapping cannot be changed without the seal.
     ///
     /// # Errors
     /// `Conflict` when other nodes keep changing the keys; the errors of the store.
@@ -360,8 +362,8 @@ impl StoreKeys {
         Err(Error::new(Kind::Conflict, "data keys: concurrent modification by other nodes; retry"))
     }
 
-    /// Checks that all nodes know the data key of `term`, which will seal the next root key for them; `Busy` if it is
-    /// too new. The first data key is always known, because it was created with the store.
+    /// Checks that all nodes know the data key of `term`, which will seal the next root key for them; `Busy` if the key
+    /// is too new. The first data key is always known, because it was created with the store.
     fn require_key_known_to_all_nodes(&self, facts: &[Fact], term: u32) -> Result<()> {
         let age = creation_time(facts, term).map(|created_at| (self.clock.now() - created_at).unsigned_abs());
         match age {
@@ -467,7 +469,7 @@ mod tests {
         let other = StoreKeys::load(commits.clone(), Arc::new(pool.clone()), &seal, clock.clone(), true).await.unwrap();
         let before = pool.facts().await.unwrap();
         other.change_seal(&next).await.unwrap();
-        // A read returns facts from before the change of the seal, and the write that uses them comes after it.
+        // A read returns facts from before the change of the seal, and a write uses these facts after the change.
         late.facts.lock().unwrap().push(before.clone());
         assert_eq!(slow.rotate(1).await.unwrap(), 2);
         // A read returns facts that are older than the keys that the node knows.

@@ -43,7 +43,7 @@ pub(super) fn known_version(found: usize, migrations: &[Migration]) -> Result<Op
 /// Checks that a database has exactly this program's schema version.
 ///
 /// # Errors
-/// `Invalid` when it has another one.
+/// `Invalid` when the database has another version.
 pub(super) fn require_current(found: usize, migrations: &[Migration]) -> Result<()> {
     let newest = migrations.len();
     if found == newest {

@@ -59,7 +59,7 @@ pub(super) async fn open(url: PostgresUrl) -> Result<(PostgresWriter, PostgresRe
     Ok((PostgresWriter::new(url, node, dropped_mounts), reader))
 }
 
-/// Checks that a server is reachable that accepts writes and has suitable settings.
+/// Checks that a server is reachable, accepts writes and has suitable settings.
 pub(super) async fn check_reachable(url: &PostgresUrl) -> Result<()> {
     let reached = tokio::time::timeout(REACHABILITY_TIMEOUT, connect::open_session(url)).await;
     reached.map_err(|late| Error::unavailable("storage: the database did not respond in time", late))?.map(drop)
@@ -88,7 +88,7 @@ pub(super) async fn store_exists(url: &PostgresUrl) -> Result<bool> {
     Ok(schema::known_version(&connect::open_session(url).await?).await?.is_some())
 }
 
-/// Inspects a database, whose user must be allowed to upgrade the schema. Returns its schema version, the newest
+/// Inspects a database. The database user must be allowed to upgrade the schema. Returns its schema version, the newest
 /// supported version, and a reader; `None` if the database is empty.
 pub(super) async fn inspect(url: PostgresUrl) -> Result<Option<(usize, usize, PostgresReaderPool)>> {
     let session = connect::open_dedicated_session(&url).await?;

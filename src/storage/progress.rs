@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Progress of one task: completed and expected units, which are bytes, rows or others.
+/// Progress of one task: the completed and the expected number of units, such as bytes or rows.
 #[derive(Debug, Default)]
 pub struct ProgressCounters {
     done: AtomicU64,

@@ -313,7 +313,8 @@ pub(super) async fn reseal_page(
             for (text, values) in updates.iter() {
                 changed += session.execute(text, values).await?;
             }
-            // The number must not become 0 here, which means that resealing is complete. Only a count may find that.
+            // The number must not become 0 here, because 0 means that resealing is complete. Only a count may determine
+            // that.
             let left = progress.left.map(|left| left.saturating_sub(changed).max(1));
             let sealed = progress.sealed + changed;
             let passed = progress.passed + tried.saturating_sub(changed);

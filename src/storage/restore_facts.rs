@@ -19,11 +19,11 @@ pub(super) const COPIED_FACT: &str = "copied";
 /// value is the time of the copy in epoch microseconds.
 pub(super) const MOVED_FACT: &str = "moved";
 /// Prefix of the names of facts that record a restore. The number above which later CRL numbers start follows the
-/// prefix. The value is that of [`encode_restore_times`], or empty if the store was moved to another engine, which
-/// loses nothing.
+/// prefix. The value is the result of [`encode_restore_times`]. It is empty if the store was moved to another engine,
+/// because a move loses no data.
 const RESTORED_FACT_PREFIX: &str = "restored/";
-/// Upper bound of the number of CRLs signed between a copy and its restore, if the clock does not give one: the
-/// microseconds of a year.
+/// Upper bound of the number of CRLs signed between a copy and its restore: the microseconds of a year. Used if the
+/// clock gives no bound.
 const MAX_CRLS_SINCE_COPY: u64 = 366 * 24 * 3600 * 1_000_000;
 /// Selects the latest `thisUpdate` and the highest number of all CRLs; zeros if there are none.
 pub(super) const SELECT_CRL_MAXIMA: &str =
@@ -77,9 +77,9 @@ pub(super) fn restore_fact(now: Time, (this_update, number): (i64, i64), facts: 
     let now = micros(now).max(0).unsigned_abs();
     let number = number.max(0).unsigned_abs();
     let used = number.max(crl_floor(facts));
-    // CRL numbers start at 0, or after a restore at its time in epoch microseconds, and rise more slowly than the
-    // clock. So the number of a CRL is normally below the end of the second in which it was signed. `thisUpdate` is
-    // that second minus the backdating.
+    // CRL numbers start at 0 or, after a restore, at the time of the restore in epoch microseconds. They rise more
+    // slowly than the clock. So the number of a CRL is normally below the end of the second in which it was signed.
+    // `thisUpdate` is that second minus the backdating.
     let made_by = this_update.max(0).unsigned_abs().saturating_add(CRL_BACKDATING_SECONDS);
     let made_before = made_by.saturating_add(1).saturating_mul(1_000_000);
     let ahead = used >= now || number >= made_before;

@@ -159,7 +159,8 @@ impl DataKeyRing {
         self.load_stored_keys(facts, |current, newest| if newest == 0 { current } else { newest })
     }
 
-    /// Replaces the root key with one that the seal key has unwrapped. The next [`DataKeyRing::load_new_keys`] uses it.
+    /// Replaces the root key with `root`, which the seal key has unwrapped. The next [`DataKeyRing::load_new_keys`]
+    /// uses it.
     ///
     /// # Errors
     /// As [`DataKeyRing::load`]; after an error the previous root key stays in use.
@@ -286,14 +287,14 @@ impl DataKeyRing {
         new.term
     }
 
-    /// Returns the current term, and the number of values sealed by this process that its stored usage count does not
-    /// include.
+    /// Returns the current term, and the number of values that this process has sealed but that the stored usage count
+    /// of the term does not include.
     pub(crate) fn unrecorded_uses(&self) -> (u32, u64) {
         (self.keys.load().current, self.unrecorded_uses.load(Ordering::Relaxed))
     }
 
-    /// Sets the stored usage count of a term. The count includes `added` values sealed by this process, which are
-    /// subtracted from those not recorded yet.
+    /// Sets the stored usage count of a term. The count includes `added` values that this process has sealed. They are
+    /// subtracted from the number of values that are not recorded yet.
     pub(crate) fn set_recorded_uses(&self, term: u32, recorded_uses: u64, added: u64) {
         if term != self.keys.load().current {
             return;
@@ -400,7 +401,7 @@ fn damaged_keys_error() -> Error {
 
 /// The data keys in the facts of a store, unwrapped.
 struct UnwrappedKeys {
-    /// By term: the data key in the form that the cipher uses, and its bytes.
+    /// The data keys by term: the key in the form that the cipher uses, and its bytes.
     keys: BTreeMap<u32, (Arc<LessSafeKey>, Secret)>,
     /// [`DataKeyWrapping::TokensSealed`] if one of the keys is wrapped with it.
     wrapping: DataKeyWrapping,
@@ -632,7 +633,8 @@ mod tests {
         assert!(load_ring(&root, &one[..1]).is_err(), "no data key");
     }
 
-    /// Returns the facts after a change of the seal from one root key to another, which is stored for running nodes.
+    /// Returns the facts after a change of the seal from the root key `from` to `to`. The root key `to` is stored for
+    /// running nodes.
     async fn facts_after_seal_change(ring: &DataKeyRing, from: &Secret, to: &Secret, facts: &[Fact]) -> Vec<Fact> {
         let mut facts = facts.to_vec();
         let generation = root::root_key_generation(&facts).unwrap() + 1;

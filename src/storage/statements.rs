@@ -66,8 +66,8 @@ pub(super) mod revocations {
         (SELECT serial FROM revocation WHERE mount = $1 ORDER BY serial LIMIT $2)";
 }
 
-/// Statements on leases. Those that read skip leases that are being revoked, and leases whose token or mount no longer
-/// exists.
+/// Statements on leases. The statements that read leases skip leases that are being revoked, and leases whose token or
+/// mount no longer exists.
 pub(super) mod leases {
     pub(crate) const GET: &str = "SELECT id, mount, serial, token, issued_at, expires_at FROM lease
         WHERE id = $1 AND ending = 0 AND NOT EXISTS (SELECT 1 FROM ended_token WHERE hash = lease.token)

@@ -1,5 +1,5 @@
-//! An open store of any engine. It passes the writes of the domains to the commit actor, and unseals the rows that they
-//! read. Each engine implements the store traits of the domains for the [`Store`] with its reader.
+//! An open store of any engine. It passes the writes of the domains to the commit actor, and unseals the rows that the
+//! domains read. Each engine implements the store traits of the domains for the [`Store`] with its reader.
 
 use std::sync::Arc;
 

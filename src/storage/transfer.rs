@@ -3,7 +3,8 @@
 //!
 //! The source is a store that no server uses, opened with [`verify`](super::verify). Tables and columns are read from
 //! its schema, so none is forgotten, and a column that the target lacks is an error. The target counts as restored at
-//! the time of the copy. So its CRL numbers are above those of a server that continues on the source by mistake.
+//! the time of the copy. So CRL numbers of the target are above those of a server that continues on the source by
+//! mistake.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -22,7 +23,7 @@ const ROWS_PER_STATEMENT: usize = 250;
 const SELECT_TABLES: &str =
     "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name";
 const SELECT_COLUMNS: &str = "SELECT name FROM pragma_table_info($1) ORDER BY cid";
-/// Selects the highest id ever assigned in each table, which may be that of a removed row.
+/// Selects the highest id ever assigned in each table. The row with that id may have been removed.
 const SELECT_SEQUENCES: &str = "SELECT name, seq FROM sqlite_sequence";
 /// Name of the table of installation facts. Some facts describe the database itself and are not copied.
 const FACTS_TABLE: &str = "meta";
@@ -31,7 +32,7 @@ const SELECT_KEY_COLUMN: &str =
     "SELECT CASE wr WHEN 1 THEN (SELECT name FROM pragma_table_info($1) WHERE pk = 1) ELSE 'rowid' END
     FROM pragma_table_list WHERE schema = 'main' AND name = $1";
 
-/// Maximum number of queries for the unknown outcome of a copy, because the database may be restarting.
+/// Maximum number of queries for the unknown outcome of a copy. A query may fail because the database is restarting.
 const MAX_OUTCOME_QUERIES: u32 = 5;
 /// Interval between two queries for the outcome of a copy.
 const OUTCOME_QUERY_INTERVAL: Duration = Duration::from_secs(1);
@@ -41,7 +42,7 @@ pub enum TransferOutcome {
     /// The database contains all rows.
     Complete,
     /// The database contains all rows or none: the connection was lost during the commit, and the database could not be
-    /// reached since.
+    /// reached after that.
     Unknown(Error),
 }
 
@@ -137,8 +138,8 @@ async fn copy_rows(
     }
 }
 
-/// Returns `true` for a fact about the database itself (its schema version, or that it is a copy or was moved), which
-/// is not copied.
+/// Returns `true` for a fact about the database itself (its schema version, or that it is a copy or was moved). Such
+/// facts are not copied.
 fn is_database_fact(table: &str, values: &[SqlValue]) -> bool {
     let of = |name: &str| matches!(values.first(), Some(SqlValue::Text(fact)) if fact == name);
     table == FACTS_TABLE && (of("schema") || of(COPIED_FACT) || of(MOVED_FACT))

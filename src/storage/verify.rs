@@ -39,7 +39,7 @@ pub async fn check_file(subject: &VerifyTarget, findings: &mut Findings) -> Resu
     run_check(file, embedded::copy_access::check, findings).await
 }
 
-/// As [`check_file`], for a copy that is to be restored. It may have an older schema version.
+/// As [`check_file`], for a copy that is to be restored. The copy may have an older schema version.
 ///
 /// # Errors
 /// As [`check_file`].

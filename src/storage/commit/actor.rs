@@ -2,9 +2,9 @@
 //!
 //! It runs on its own thread and actix system, so that it does not block an HTTP worker. Session work (units that run a
 //! SQL session) delays all units of its commit. So a commit takes all short units, but only a limited number of units
-//! with session work. The limit adapts to the time that they recently took, and the queue is fair between callers.
-//! After each step, background work pauses for as long as the step took. A message only wakes an idle actor; a busy
-//! actor checks the queue itself.
+//! with session work. The limit adapts to the time that such units recently took, and the queue is fair between
+//! callers. After each step, background work pauses for as long as the step took. A message only wakes an idle actor; a
+//! busy actor checks the queue itself.
 
 use std::collections::VecDeque;
 use std::future::ready;
@@ -25,8 +25,8 @@ use crate::rationing::FairQueue;
 use crate::storage::backend::{StoreBackend, WriteUnit};
 use crate::telemetry;
 
-/// Maximum number of short units per commit. Larger batches do not make a row cheaper, but delay the reply to the last
-/// unit.
+/// Maximum number of short units per commit. A larger batch would not reduce the cost per row, but it would delay the
+/// replies.
 const MAX_BATCH_UNITS: usize = 512;
 
 /// Maximum number of units with session work per commit.
@@ -147,8 +147,8 @@ impl CommitQueue {
         !std::mem::replace(&mut waiting.pass_pending, true)
     }
 
-    /// Yields to other threads as long as more units arrive, which then share the commit. This makes fewer and larger
-    /// commits on a busy machine, and costs nothing on an idle one.
+    /// Yields to other threads as long as more units arrive; these units then share the commit. This makes fewer and
+    /// larger commits on a busy machine, and costs nothing on an idle one.
     fn await_more_units(&self) {
         let mut waiting = 0;
         for _ in 0..MAX_YIELDS {
@@ -161,8 +161,8 @@ impl CommitQueue {
     }
 
     /// Takes the next batch. Returns `None`, and closes the queue, if it is empty and the actor is `stopping`. Units
-    /// without writes (health probes) get their own batches, because next to writes they would fail when the disk is
-    /// full.
+    /// without writes (health probes) get their own batches, because in a batch with writes they would fail when the
+    /// disk is full.
     fn take_batch(&self, stopping: bool) -> Option<Vec<CommitJob>> {
         let mut waiting = self.lock();
         waiting.closed = stopping && waiting.len() == 0;
@@ -183,7 +183,8 @@ impl CommitQueue {
         Some(batch)
     }
 
-    /// Adjusts the limit of units with session work per commit. The last commit had `work` of them, which took `time`.
+    /// Adjusts the limit of units with session work per commit. The last commit had `work` such units, and they took
+    /// the time `time`.
     fn record_batch(&self, work: usize, time: Duration) {
         let mut waiting = self.lock();
         let max = waiting.max_work;

@@ -21,7 +21,7 @@ pub(super) struct CommitJob {
 }
 
 /// A slot in the commit queue, held until the result is sent. It updates the gauge of admitted units itself, because
-/// the actor's thread cannot while the store hangs.
+/// the actor's thread cannot do so while the store hangs.
 pub(super) struct CommitPermit {
     _permit: OwnedSemaphorePermit,
     admitted: Gauge,

@@ -1,9 +1,9 @@
-//! Access checks for the data folder: this process must be able to write the folder and its files, and not every user
-//! may.
+//! Access checks for the data folder: this process must be able to write to the folder and its files, and they must not
+//! be writable for every user.
 //!
-//! For any path without write permission, SQLite reports only a read-only database, and it creates its other files with
-//! the mode of the database. So all paths are checked before SQLite opens the database, with errors that name the path.
-//! Nothing is written or created.
+//! If this process may not write to a path, SQLite only reports that the database is read-only. SQLite also creates its
+//! other files with the mode of the database. So all paths are checked before SQLite opens the database, with errors
+//! that name the path. Nothing is written or created.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;

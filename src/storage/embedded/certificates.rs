@@ -43,7 +43,8 @@ pub(super) fn insert(db: &Connection, row: &CertificateRow) -> Result<(), Sqlite
 }
 
 pub(super) fn insert_lease(db: &Connection, row: &LeaseRow) -> Result<(), SqliteError> {
-    // A lease is only created for a live token: one created during the revocation of its token would never be revoked.
+    // A lease is only created for a live token: a lease created during the revocation of its token would never be
+    // revoked.
     if !prepare(db, SELECT_LIVE_TOKEN)?.exists([row.token])? {
         return Err(SqliteError::Conflict(conflict::TOKEN_GONE));
     }

@@ -25,10 +25,10 @@ use crate::storage::checkpoint_lock::CheckpointLock;
 const LOG_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Maximum time that a full checkpoint waits for readers and blocks the writer.
 const CHECKPOINT_BUSY_TIMEOUT: Duration = Duration::from_millis(100);
-/// Number of pages in the log that are not yet in the database file, from which a passive checkpoint runs: 16 MiB in
-/// pages of 4 KiB. So the sync, which competes with commits for the disk, has little to write.
+/// A passive checkpoint runs if at least this number of log pages is not yet in the database file: 16 MiB in pages of 4
+/// KiB. So the sync, which competes with commits for the disk, has little to write.
 const PASSIVE_CHECKPOINT_PAGES: i64 = 4 * 1024;
-/// Number of pages in the log from which a full checkpoint runs: 256 MiB in pages of 4 KiB.
+/// A full checkpoint runs if the log has at least this number of pages: 256 MiB in pages of 4 KiB.
 const FULL_CHECKPOINT_PAGES: i64 = 64 * 1024;
 /// Nice value of the checkpointing thread, which may be delayed by other threads.
 const CHECKPOINT_THREAD_NICE: i32 = 15;
@@ -125,8 +125,8 @@ struct CheckpointRunner {
 
 impl CheckpointRunner {
     fn tick(&mut self) -> rusqlite::Result<()> {
-        // The log file is at least as long as its content, so a short file shows without a query that nothing is to be
-        // done.
+        // The log file is at least as long as its content, so a short file shows without a query that there is nothing
+        // to do.
         let size = std::fs::metadata(log::log_path(&self.path)).map_or(0, |m| m.len());
         if size < PASSIVE_CHECKPOINT_PAGES as u64 * 4096 {
             return Ok(());
@@ -159,8 +159,8 @@ fn is_failed_sync(error: &rusqlite::Error) -> bool {
     matches!(code, Some(ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC))
 }
 
-/// Converts a failed sync of the database file to the error that SQLite reports for its own syncs. After both, pages
-/// that SQLite counts as moved may be missing on the disk.
+/// Converts a failed sync of the database file to the error that SQLite reports for its own syncs. After both errors,
+/// pages that SQLite counts as moved may be missing on the disk.
 fn sync_error(error: io::Error) -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_IOERR_FSYNC), Some(error.to_string()))
 }

@@ -21,7 +21,7 @@ const READER_BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// keeps the log below this size, except during a long backup.
 const MAX_LOG_BYTES: u64 = 320 << 20;
 const READ_FLAGS: OpenFlags = OpenFlags::SQLITE_OPEN_READ_ONLY.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
-/// Number of prepared statements cached per connection, more than this engine has.
+/// Maximum number of prepared statements cached per connection. This engine has fewer statements.
 const STATEMENT_CACHE_CAPACITY: usize = 256;
 
 /// Locks the data folder for this process, as long as the returned file is open.
@@ -61,8 +61,8 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection> {
     Ok(db)
 }
 
-/// Describes an error at opening the database. SQLite reports a full disk as an I/O error when it grows the index of
-/// the log.
+/// Describes an error that occurred while the database was opened. SQLite reports a full disk as an I/O error when it
+/// grows the index of the log.
 fn describe_open_error(path: &Path, e: &rusqlite::Error) -> String {
     let is_of_disk = matches!(e.sqlite_error_code(), Some(ErrorCode::SystemIoFailure | ErrorCode::DiskFull));
     match path.parent().and_then(disk_space::insufficient_free_bytes) {
@@ -75,7 +75,7 @@ pub(super) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     configure_reader(Connection::open_with_flags(path, READ_FLAGS)?)
 }
 
-/// As [`open_reader`], for a database file without a log that does not change. SQLite creates no other files for it.
+/// As [`open_reader`], for a database file that has no log and does not change. SQLite creates no other files for it.
 pub(super) fn open_immutable_reader(path: &Path) -> rusqlite::Result<Connection> {
     let mut uri = "file:".to_owned();
     for &octet in path.as_os_str().as_bytes() {
@@ -95,8 +95,8 @@ fn configure_reader(db: Connection) -> rusqlite::Result<Connection> {
     Ok(db)
 }
 
-/// Prevents SQLite from preparing a cached statement again for other parameter values. That costs ten times as much as
-/// reading a row, and cannot improve plans because the database has no statistics.
+/// Prevents SQLite from preparing a cached statement again for other parameter values. Another preparation would cost
+/// ten times as much as reading a row, and could not improve plans, because the database has no statistics.
 fn cache_statements(db: &Connection) -> rusqlite::Result<()> {
     db.set_prepared_statement_cache_capacity(STATEMENT_CACHE_CAPACITY);
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)

@@ -1,10 +1,10 @@
 //! Copies of the database of a running or stopped server, and their restore into a new data folder.
 //!
-//! While checkpoints are paused (`checkpoint_lock`), the file and the log, up to the log's length at the start of the
-//! copy, are as after a crash. SQLite recovers every earlier commit from them. Log content written during the copy is
-//! ignored, so that the copy ends. Plain file reads are used, because a database connection would block the writer's
-//! recovery from a failed sync. A copy appears under its name only when it is complete and synced, and never replaces a
-//! file.
+//! While checkpoints are paused (`checkpoint_lock`), the database file does not change. The log is copied up to its
+//! length at the start of the copy; later content is ignored, so that the copy ends. So the copied files are in the
+//! same state as after a crash, and SQLite recovers every earlier commit. Plain file reads are used, because a database
+//! connection would block the writer's recovery from a failed sync. A copy appears under its name only when it is
+//! complete and synced, and never replaces a file.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind, Read, Result as IoResult, Seek as _};
@@ -57,8 +57,8 @@ pub enum CopyPace {
 }
 
 impl CopyPace {
-    /// Returns the bytes per slice. Each slice is synced, so that commits never wait until much unwritten data is on
-    /// the disk.
+    /// Returns the bytes per slice. Each slice is synced, so that commits never wait for a large amount of copied data
+    /// to reach the disk.
     const fn slice_bytes(self) -> u64 {
         match self {
             Self::Full => 16 << 20,
@@ -143,14 +143,14 @@ impl PartialCopy {
         self.finish_with(copied_fact(Some(now)))
     }
 
-    /// As [`PartialCopy::finish`], but with `mark` as the fact that marks the file as a copy. It has no effect if the
-    /// file has that fact already.
+    /// As [`PartialCopy::finish`], but with `mark` as the fact that marks the file as a copy. If the file has that fact
+    /// already, the fact stays unchanged.
     fn finish_with(self, mark: Fact) -> Result<u64> {
         let failed = |e: rusqlite::Error| {
             Error::unavailable(format!("{}: the copy cannot be finished ({e})", self.partial_file.display()), e)
         };
         let db = Connection::open_with_flags(&self.partial_file, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
-        // No syncs during this work: the complete file is synced once, below.
+        // SQLite does not sync during this work; the complete file is synced once, below.
         db.execute_batch("PRAGMA synchronous = OFF").map_err(failed)?;
         let left: i64 = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)).map_err(failed)?;
         let mode: String = db.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get(0)).map_err(failed)?;
@@ -238,7 +238,7 @@ pub(crate) fn restore(copy: &Path, folder: &Path, progress: &ProgressCounters) -
     access::require_not_world_writable(folder)?;
     let _lock = connection::lock(folder)?;
     let database = folder.join(DATABASE_FILE);
-    // SQLite would apply a log that another database left in the folder to the restored one.
+    // If another database has left its log in the folder, SQLite would apply that log to the restored database.
     let names = SIDE_FILE_SUFFIXES.iter().map(|side| append_suffix(&database, side)).chain([database.clone()]);
     if let Some(there) = names.into_iter().find(|name| name.symlink_metadata().is_ok()) {
         let text = format!(

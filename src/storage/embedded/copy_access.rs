@@ -66,7 +66,7 @@ pub(crate) fn open(file: &Path) -> Result<SqliteReaderPool> {
     open_with(file, schema::require_current)
 }
 
-/// Opens a copy read-only, which may have an older schema version. Only its installation facts may be read.
+/// Opens a copy read-only. The copy may have an older schema version. Only its installation facts may be read.
 ///
 /// # Errors
 /// `Invalid` when it is not a store of a known version; `Unavailable` when it cannot be read.

@@ -17,7 +17,7 @@ pub(crate) enum FolderInspection {
     Nothing,
     /// The folder contains a store that a process uses.
     InUse,
-    /// The folder contains a store that no process uses. It stays locked while the reader exists.
+    /// The folder contains a store that no process uses. The folder stays locked while the reader exists.
     Unused {
         /// The schema version of the store.
         schema: usize,
@@ -41,7 +41,8 @@ pub(crate) async fn inspect(folder: PathBuf) -> Result<FolderInspection> {
 /// creation leaves one.
 ///
 /// # Errors
-/// `Conflict` when there is no store, but an interrupted restore; `Unavailable` when the folder cannot be read.
+/// `Conflict` when there is no store, but an interrupted restore has left files; `Unavailable` when the folder cannot
+/// be read.
 pub(crate) fn store_exists(folder: &Path) -> Result<bool> {
     let path = folder.join("signet.db");
     let is_there = match std::fs::metadata(&path) {
@@ -75,8 +76,8 @@ fn inspect_folder(folder: &Path) -> Result<FolderInspection> {
         }
         Err(e) => return Err(failed(&path, e)),
     }
-    // Opened without creating it, because an inspection must not create files. There is no lock file if no server has
-    // opened the store.
+    // The lock file is not created if it is missing, because an inspection must not create files. It is missing if no
+    // server has opened the store.
     let lock_path = folder.join("signet.lock");
     let lock = match OpenOptions::new().read(true).open(&lock_path) {
         Ok(lock) => lock,

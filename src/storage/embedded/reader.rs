@@ -85,7 +85,7 @@ impl SqliteReaderPool {
     }
 
     /// Runs `work` with a connection on a thread of the pool. Skips the work if the caller no longer waits when a
-    /// connection is free.
+    /// connection becomes free.
     fn run_read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&SqliteReadConnection) -> Result<T, SqliteError> + Send + 'static,
@@ -154,8 +154,8 @@ impl SqliteReaderPool {
     }
 }
 
-/// Interrupts the session when it is dropped: the session took too long, or its caller no longer waits. No effect after
-/// the end of the session.
+/// A guard that interrupts the session when the guard is dropped, because the session took too long or its caller no
+/// longer waits. Does nothing after the end of the session.
 struct InterruptOnDrop(Arc<Mutex<Option<InterruptHandle>>>);
 
 impl Drop for InterruptOnDrop {

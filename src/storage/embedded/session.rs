@@ -166,8 +166,8 @@ impl ToSql for SqlValue {
     }
 }
 
-/// Rewrites SQL that both engines share for SQLite. A list becomes one JSON parameter. A list of byte strings becomes a
-/// parameter for one of its elements. Row locks are removed.
+/// Converts the SQL that both engines share to SQL for SQLite. A list becomes one JSON parameter. A list of byte
+/// strings becomes a parameter for one of its elements. Row locks are removed.
 pub(super) fn rewrite_sql<'s>(sql: &'s str, values: &[SqlValue]) -> Cow<'s, str> {
     const ANY: &str = "= ANY(";
     const LOCKS: [&str; 4] = [" FOR UPDATE", " FOR NO KEY UPDATE", " FOR SHARE", " FOR KEY SHARE"];
@@ -203,7 +203,8 @@ fn engine_error(error: rusqlite::Error) -> SqlError {
     SqlError::Engine(Error::unavailable("storage: a statement failed in the database", error))
 }
 
-/// Returns the name that the violated constraint has in the schema; for unique columns `<table>_<columns>_key`.
+/// Returns the name that the violated constraint has in the schema. The name of a constraint on unique columns is
+/// `<table>_<columns>_key`.
 fn constraint_name(message: &str) -> String {
     if let Some(columns) = message.strip_prefix("UNIQUE constraint failed: ") {
         let table = columns.split('.').next().unwrap_or_default();

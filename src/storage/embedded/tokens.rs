@@ -19,8 +19,8 @@ const REVOKE_CHILDREN: &str = "UPDATE token SET uses = 0
     WHERE hash IN (SELECT hash FROM token WHERE parent = $1 AND uses IS NOT 0 LIMIT $2) RETURNING hash";
 const SELECT_CHILDREN: &str = "SELECT hash FROM token WHERE parent = $1";
 const SELECT_USED_UP: &str = "SELECT hash FROM token WHERE uses = 0 LIMIT $1";
-/// Searches the tokens of each mount separately, because the index starts with the mount. It finds no tokens of dropped
-/// mounts, which background work removes.
+/// Searches the tokens of each mount separately, because the index starts with the mount. So it does not find the
+/// tokens of dropped mounts; background work removes these.
 const SELECT_EXPIRED: &str = "SELECT token.hash FROM (SELECT id FROM mount UNION ALL SELECT NULL) m
     CROSS JOIN token ON token.mount IS m.id AND token.expires_at_micros <= $1 LIMIT $2";
 const INSERT_ENDED_TOKEN: &str = "INSERT INTO ended_token (hash)
@@ -37,8 +37,8 @@ impl WriteConnection for Connection {
     }
 
     async fn insert_token(&self, row: &TokenRow) -> Result<(), SqliteError> {
-        // A child is only created under a live parent: one created during the revocation of its parent would never be
-        // revoked.
+        // A child is only created under a live parent: a child created during the revocation of its parent would never
+        // be revoked.
         if let Some(parent) = &row.parent
             && !prepare(self, SELECT_LIVE)?.exists([parent])?
         {

@@ -24,8 +24,8 @@ use crate::telemetry;
 
 const WRITE_FAILED: &str = "storage: the write failed";
 
-/// Run when the store opens: ends the tidy runs of earlier processes. No running process can own one, because only this
-/// process uses the store.
+/// Ends the tidy runs of earlier processes, when the store opens. No tidy run can belong to another running process,
+/// because only this process uses the store.
 const END_TIDY_RUNS: &str = "UPDATE tidy SET valid_until = 0";
 
 /// The single writer of an SQLite database.
@@ -150,7 +150,7 @@ fn measure_session_work<T>(worked: &mut Duration, unit: &WriteUnit, apply: impl 
     outcome
 }
 
-/// Rolls back the transaction that is still open because an earlier rollback failed, if there is one.
+/// If a transaction is still open because an earlier rollback failed, rolls it back.
 fn roll_back(db: &Connection) -> rusqlite::Result<()> {
     if db.is_autocommit() { Ok(()) } else { db.execute_batch("ROLLBACK") }
 }
@@ -195,8 +195,8 @@ impl StoreBackend for SqliteWriter {
             if self.db.as_ref().is_some_and(|db| are_checkpoints_behind(db).unwrap_or(false)) {
                 return;
             }
-            // After a failure, this work is not repeated at once, which might fail in a loop. The remaining rows are
-            // removed after the next drop of a mount, or after the next start.
+            // After a failure, this work is not repeated immediately, because it might fail in a loop. The remaining
+            // rows are removed after the next drop of a mount, or after the next start.
             self.dropped_mounts = self.remove_dropped().unwrap_or_else(|failure| {
                 telemetry::warn_task_failed(
                     "rows of a dropped mount could not be removed; retried at the next drop or start",
@@ -221,7 +221,7 @@ impl StoreBackend for SqliteWriter {
             let result = if halted {
                 Err(Error::new(
                     Kind::Unavailable,
-                    "storage: a sync of signet.db failed; the next start completes it from the write-ahead log",
+                    "storage: a sync of signet.db failed; the next start completes the file from the write-ahead log",
                 ))
             } else {
                 checkpoint(&db, "TRUNCATE")

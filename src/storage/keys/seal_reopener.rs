@@ -1,9 +1,9 @@
 //! Reading the seal key again while a store is open.
 //!
-//! A node that was offline while the seal was changed has no key that opens the store. The seal key of its
-//! configuration may open it, because its key file may contain the new key by now. Only one attempt to read that key
-//! runs at a time, and a failed one is not repeated for [`FAILURE_CACHE_TIME`], so that many requests do not overload a
-//! device.
+//! A node that was offline while the seal was changed has no key that opens the store. The seal key in the node's
+//! configuration may open the store, because the key file may contain the new key by now. Only one attempt to read that
+//! key runs at a time, and a failed attempt is not repeated for [`FAILURE_CACHE_TIME`], so that many requests do not
+//! overload a device.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -2,9 +2,9 @@
 //! records that belong to them, and of revocations are collected, and inserted at the end with one statement per table,
 //! followed by the counters.
 //!
-//! A unit that can fail half-way runs inside a savepoint. Any caller can repeat an idempotency key, so such units are
-//! found before anything is sent (`recorded_responses`). Other failures, such as a taken serial number or a missing
-//! mount, appear only at the end. Then the transaction is repeated with a savepoint for every unit.
+//! A unit that can fail half-way runs inside a savepoint. Any caller can repeat an idempotency key, so units with a
+//! repeated key are found before anything is sent (`recorded_responses`). Other failures, such as a taken serial number
+//! or a missing mount, appear only at the end. Then the transaction is repeated with a savepoint for every unit.
 
 use super::collected_rows::{OutcomePosition, SendOrder};
 use super::query::{PostgresClient, PostgresError, execute};
@@ -69,8 +69,8 @@ impl<'a> WriteBatch<'a> {
         }
     }
 
-    /// Runs a unit inside a savepoint. Before it, sends the collected rows of earlier units if necessary, because a
-    /// rollback to the savepoint must not affect them.
+    /// Runs a unit inside a savepoint. First sends the collected rows of earlier units if necessary, because a rollback
+    /// to the savepoint must not affect them.
     async fn run_in_savepoint(&mut self, unit: &'a WriteUnit) -> Result<Result<UnitOutcomes>, PostgresError> {
         let flushes = self.with_savepoints || any_write(unit, |order| self.tx.collected.must_flush_before(order));
         if flushes {

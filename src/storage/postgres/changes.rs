@@ -2,9 +2,9 @@
 //!
 //! A transaction that changes documents, revokes certificates or publishes a CRL marks the row of the mount with its
 //! transaction id. A read returns all rows whose transaction was not finished at the last read, so that it misses no
-//! late commit. After a crash or failover, a server may reuse ids of uncommitted transactions; so a new connection
-//! reads everything again. NOTIFY makes nodes read the log at once. It serializes commits, so it is not sent for
-//! certificates and CRLs.
+//! late commit. After a crash or failover, a server may reuse ids of uncommitted transactions; so a node with a new
+//! connection reads the whole log again. NOTIFY makes nodes read the log immediately. It serializes commits, so it is
+//! not sent for certificates and CRLs.
 
 use std::future::poll_fn;
 use std::sync::Weak;
@@ -136,7 +136,7 @@ async fn read_timeline(db: &PostgresClient) -> Result<Option<Timeline>, Postgres
 /// Checks that no node uses the database.
 ///
 /// # Errors
-/// `Conflict` when one does; `Unavailable` from the server.
+/// `Conflict` when a node uses it; `Unavailable` from the server.
 pub(super) async fn require_no_node(db: &PostgresClient) -> Result<()> {
     let failed =
         |e: PostgresError| e.into_public_error("storage: the nodes that run on the database cannot be counted");

@@ -34,8 +34,8 @@ const SELECT_SERVER_SETTINGS: &str = "SELECT current_setting('fsync'), current_s
 
 /// Selects a value that identifies the server process of this session.
 const SELECT_BACKEND: &str = "SELECT pid || ' ' || backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()";
-/// Number of checks for a connection pooler. A single check may miss a busy pooler, which may use another server
-/// connection.
+/// Number of checks for a connection pooler. A single check may miss a busy pooler, because such a pooler may use
+/// another server connection.
 const POOLER_PROBES: usize = 3;
 const POOLER_REJECTED: &str = "storage: the database is behind a pooler in transaction or statement mode, which loses LISTEN, \
     advisory locks and prepared statements between transactions: set pool_mode = session, or connect to the server itself";
@@ -119,7 +119,7 @@ pub(super) async fn open_dedicated_session(url: &PostgresUrl) -> Result<Postgres
     let (other, driver) = open_client(url).await?;
     for _ in 0..POOLER_PROBES {
         let before = backend_id(&session).await?;
-        // A pooler would use the server connection that it used last, which is that of `session`.
+        // A pooler would use the server connection that it used last, which is the one that it used for `session`.
         other.batch_execute("BEGIN").await.map_err(|error| match error.code() {
             Some(code) if is_transaction_rejected(code) => Error::invalid(POOLER_REJECTED),
             _ => connection_error(error),
@@ -171,7 +171,8 @@ fn describe_failure(error: &tokio_postgres::Error, shows_certificate: bool) -> S
         io::ErrorKind::PermissionDenied if cause.to_string() == "database does not allow writes" => {
             "the server accepts no writes: it is a standby, or default_transaction_read_only is on".to_owned()
         }
-        // A server that rejects a client certificate may close the connection before its alert is read.
+        // A server that rejects a client certificate may close the connection before this node has read the server's
+        // alert.
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof
             if shows_certificate =>
         {

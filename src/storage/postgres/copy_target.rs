@@ -1,8 +1,8 @@
-//! The database into which `copy-store` copies an embedded store. It is empty before, and one transaction inserts all
-//! rows or none.
+//! The database into which `copy-store` copies an embedded store. The database is empty before the copy, and one
+//! transaction inserts either all rows or none.
 //!
-//! Foreign keys are dropped first, because rows refer to each other in cycles, and restored at the end, which checks
-//! every row. Sequences continue above the copied ids.
+//! Foreign keys are dropped first, because rows refer to each other in cycles. They are restored at the end, and the
+//! server then checks every row. Sequences continue above the copied ids.
 
 use tokio_postgres::types::ToSql;
 
@@ -17,8 +17,9 @@ use crate::sql::SqlValue;
 /// other store is read.
 const BEGIN: &str = "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '10s';
     SET LOCAL idle_in_transaction_session_timeout = '10min'";
-/// Selects all user tables of all owners and schemas: the name for SQL statements, the name if the table is in the
-/// store's own schema, and whether its rows are visible to the user. The rows of foreign tables count as not visible.
+/// Selects all user tables of all owners and schemas. The columns are: the name for SQL statements, the plain name
+/// (NULL if the table is not in the store's own schema), and whether all rows are visible to the user. The rows of
+/// foreign tables count as not visible.
 const SELECT_TABLES: &str =
     "SELECT c.oid::regclass::text, CASE WHEN n.nspname = current_schema() THEN c.relname::text END,
         c.relkind <> 'f' AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
@@ -63,7 +64,7 @@ impl CopyTarget {
     /// `Conflict` when the database is not empty, and then it stays unchanged; the errors of connecting.
     pub(crate) async fn begin(url: &PostgresUrl) -> Result<Self> {
         let mut db = connect::open_dedicated_session(url).await?;
-        // Checked before the schema is created as well, so that a database with other content stays unchanged.
+        // This is also checked before the schema is created, so that a database with other content stays unchanged.
         require_empty(&db).await?;
         schema::migrate(&mut db).await?;
         let target = Self::begin_in(db).await.map_err(copy_error)?;
@@ -147,7 +148,7 @@ impl CopyTarget {
         Ok(())
     }
 
-    /// Restores the foreign keys, which checks all rows, and commits.
+    /// Restores the foreign keys and commits. The server checks all rows when a foreign key is restored.
     ///
     /// # Errors
     /// `Unavailable` from the server; nothing is stored then.
@@ -187,7 +188,8 @@ pub(crate) async fn has_fact(url: &PostgresUrl, fact: &str) -> Result<bool> {
     let db = connect::open_session(url).await?;
     let found = async {
         db.batch_execute(BEGIN).await?;
-        // The server may still process the COMMIT of the lost connection. This waits for the locks of that transaction.
+        // The server may still process the COMMIT of the lost connection. This statement waits for the locks of that
+        // transaction.
         db.batch_execute("LOCK TABLE meta IN SHARE MODE").await?;
         exists(&db, "SELECT 1 FROM meta WHERE name = $1", &[&fact]).await
     };

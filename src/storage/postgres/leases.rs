@@ -38,7 +38,7 @@ pub(super) async fn insert_all(db: &PostgresClient, all: &[&LeaseRow]) -> Result
     .await
 }
 
-/// Records those of the tokens as ended that have leases, so that these leases are revoked later.
+/// Records the end of each of these tokens that has leases, so that the leases are revoked later.
 pub(super) async fn record_ended_tokens(db: &PostgresClient, hashes: &[&[u8]]) -> Result<(), PostgresError> {
     execute(db, INSERT_ENDED_TOKENS, &[&hashes]).await.map(drop)
 }

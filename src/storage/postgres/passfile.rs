@@ -9,7 +9,8 @@ use tokio_postgres::config::Host;
 use crate::error::{Error, Kind, Result};
 use crate::secret::{PRIVATE_FILE_RULE, Secret};
 
-/// Default folders of unix sockets. As in libpq, the host `localhost` in a password file also matches sockets in them.
+/// Default folders of unix sockets. As in libpq, the host `localhost` in a password file also matches sockets in these
+/// folders.
 const SOCKET_FOLDERS: [&str; 3] = ["/run/postgresql", "/var/run/postgresql", "/tmp"];
 
 /// Reads a password file, which other users must not be able to read.

@@ -1,10 +1,11 @@
 //! Pools of connections. Callers wait for a connection in a fair queue, for a limited time.
 //!
 //! The runtime that opened the store drives the reading connections, because an HTTP worker that ends or is busy must
-//! not block other reads. A session exchanges many messages with the server, and on the store's runtime each would wake
-//! up two threads. So the HTTP worker that opens a connection for a session also drives it, and a worker takes its own
-//! idle connections first. Only if the pool is full does it get the connection of another worker. Queue and limit are
-//! those of the node: a worker's share of few connections could keep none free for other callers.
+//! not block other reads. A session exchanges many messages with the server, and on the store's runtime each message
+//! would wake up two threads. So the HTTP worker that opens a connection for a session also drives it, and a worker
+//! takes its own idle connections first. A worker gets a connection of another worker only if the pool is full. The
+//! queue and the limit apply to the whole node. With a separate limit per worker, a worker would have too few
+//! connections to keep one free for other callers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -126,7 +127,7 @@ impl ConnectionPool {
         Ok(loan)
     }
 
-    /// Takes an idle connection, if possible of this runtime. Returns `None` if the caller must open one.
+    /// Takes an idle connection, if possible one that this runtime drives. Returns `None` if the caller must open one.
     fn take_idle(&self, runtime: runtime::Id) -> Result<Option<PostgresConnection>> {
         let mut state = self.lock();
         if state.is_closed {
@@ -268,7 +269,7 @@ mod tests {
             taken.recv().unwrap()
         }
 
-        /// Returns the server processes of `count` connections that are borrowed at once.
+        /// Returns the server processes of `count` connections that are borrowed concurrently.
         fn borrow(&self, pool: &ConnectionPool, count: usize) -> HashSet<i32> {
             let pool = pool.clone();
             self.run(async move {

@@ -112,8 +112,8 @@ pub(super) async fn execute(
     Ok(db.execute(&statement, parameters).await?)
 }
 
-/// Inserts rows that must be new. The SQL has no ON CONFLICT, which would look up every row first and write it to the
-/// log twice, because conflicts are rare.
+/// Inserts rows that must be new. The SQL has no ON CONFLICT clause, because conflicts are rare. With the clause, the
+/// server would look up every row first and write it to the log twice.
 pub(super) async fn insert(db: &PostgresClient, sql: &str, parameters: SqlParameters<'_>) -> Result<(), PostgresError> {
     match execute(db, sql, parameters).await {
         Err(failure) if failure.code() == Some(&SqlState::UNIQUE_VIOLATION) => Err(PostgresError::SerialTaken),

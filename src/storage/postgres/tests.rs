@@ -93,7 +93,7 @@ async fn server_with_reset_transaction_ids_hides_no_change() {
     let (fixture, storage, mount) = start_node().await;
     storage.pki().commit(document_unit(mount, "a")).await.unwrap();
     let (position, _) = read_changes_of(&storage, LogPosition::default()).await;
-    // A position read from a server that was lost, and whose transaction ids were higher.
+    // This position is from a lost server, which had higher transaction ids.
     let ahead = LogPosition { sequence: position.sequence + 1_000_000, ..position };
     assert_eq!(read_changes_of(&storage, ahead).await.1, []);
     fixture.database.end_connections();
@@ -225,7 +225,7 @@ async fn only_documents_and_revocations_wake_other_nodes() {
     wait_for_notification().await;
     pki.commit(revoke_unit(mount, Serial::random())).await.unwrap();
     wait_for_notification().await;
-    // The document changes were notified. The issued certificate must not be.
+    // The server has sent notifications for the document changes. It must not send one for the issued certificate.
     pki.commit(issue_unit(mount)).await.unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(200), woken.notified()).await.is_err());
 }

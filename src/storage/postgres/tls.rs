@@ -103,7 +103,8 @@ fn load_client_certificate(files: &ClientCertificateFiles, provider: &CryptoProv
 struct PostgresCertVerifier {
     verify: CertVerification,
     roots: RootCertStore,
-    /// The certificates of the configured authorities, in DER. A server may also use one of them itself.
+    /// The certificates of the configured authorities, in DER. A server may also use one of these certificates as its
+    /// own.
     trusted: Vec<CertificateDer<'static>>,
     provider: Arc<CryptoProvider>,
 }
@@ -207,8 +208,8 @@ impl TlsStream for PostgresTlsStream {
 }
 
 /// The `tls-server-end-point` channel binding (RFC 5929, section 4.1): a hash of the server certificate, with the hash
-/// function of the certificate's signature. Returns `None` if the signature has no hash function, or an unsupported
-/// one.
+/// function of the certificate's signature. Returns `None` if the signature has no hash function, or if the hash
+/// function is not supported.
 fn channel_binding_hash(shown: &[u8]) -> Option<Vec<u8>> {
     let hash = Certificate::parse_untrusted(shown).ok()?.signature_algorithm()?.hash()?;
     Some(hash.digest(shown).as_ref().to_vec())

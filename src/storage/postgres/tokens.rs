@@ -18,7 +18,7 @@ const LOCK_PARENT: &str = "SELECT 1 FROM token WHERE hash = $1 AND uses IS DISTI
 /// Locks tokens in the order of their hashes, so that two nodes cannot deadlock. Sweeps skip locked tokens.
 const LOCK_TOKENS: &str = "SELECT 1 FROM token WHERE hash = ANY($1) ORDER BY hash FOR UPDATE";
 const MARK_REVOKED: &str = "UPDATE token SET uses = 0 WHERE hash = ANY($1) AND uses IS DISTINCT FROM 0";
-/// Revokes up to 200 children of tokens, by setting their uses to 0. They are locked inside the limited subquery, so
+/// Revokes up to 200 children of tokens, by setting their uses to 0. The limited subquery also locks the children, so
 /// that children that another node removes concurrently do not count towards the limit. The order matches the index, so
 /// that no plan scans the table if there are no children.
 const REVOKE_CHILDREN: &str = "UPDATE token SET uses = 0 WHERE hash = ANY (ARRAY (
@@ -53,8 +53,8 @@ impl WriteConnection for PostgresClient {
     }
 
     async fn insert_token(&self, row: &TokenRow) -> Result<(), PostgresError> {
-        // A child is only created under a live parent: one created during the revocation of its parent would never be
-        // revoked.
+        // A child is only created under a live parent: a child created during the revocation of its parent would never
+        // be revoked.
         if let Some(parent) = &row.parent
             && !exists(self, LOCK_PARENT, &[&&parent[..]]).await?
         {
@@ -133,7 +133,7 @@ impl WriteConnection for PostgresClient {
     }
 
     /// The token is locked with a separate statement, so that the later statements see children that other nodes
-    /// committed while it waited for the lock.
+    /// committed while this statement waited for the lock.
     async fn revoke_token_alone(&self, hash: &TokenHash) -> Result<RevokedTokens, PostgresError> {
         if row(self, LOCK_LIVE, &[&&hash[..]]).await?.is_none() {
             return Ok(RevokedTokens::default());

@@ -68,8 +68,8 @@ impl<'a> Transaction<'a> {
         Ok(self.db.batch_execute("RELEASE SAVEPOINT unit").await?)
     }
 
-    /// Rolls back to a savepoint. The rollback releases the locks taken since, so the sets of locked mounts and tokens
-    /// are restored as well.
+    /// Rolls back to a savepoint. The rollback releases the locks that were taken after the savepoint, so the sets of
+    /// locked mounts and tokens are restored as well.
     pub(super) async fn roll_back_to(&mut self, point: Savepoint) -> Result<(), PostgresError> {
         self.db.batch_execute("ROLLBACK TO SAVEPOINT unit; RELEASE SAVEPOINT unit").await?;
         self.known = point.known;
@@ -146,8 +146,8 @@ impl<'a> Transaction<'a> {
         Ok(self.revoked)
     }
 
-    /// Sends the remaining collected rows and the counters. If there are revocations, their insertion must show first
-    /// how many are new. Otherwise the counts are known and all statements are pipelined.
+    /// Sends the remaining collected rows and the counters. If there are revocations, they are inserted first, which
+    /// shows how many of them are new. Otherwise the counts are known and all statements are pipelined.
     async fn send_rest(&mut self) -> Result<(), PostgresError> {
         if !self.collected.revocations.is_empty() {
             self.flush().await?;
@@ -243,7 +243,7 @@ async fn lock_existing_mounts(db: &PostgresClient, mounts: &[MountId]) -> Result
     if ids.is_empty() {
         return Ok(());
     }
-    // Both statements are prepared first, because preparing one of them between the two would change their order.
+    // Both statements are prepared first: if one of them still had to be prepared, the other could be sent before it.
     let lock = db.prepare_cached(LOCK_MOUNTS).await?;
     let check = db.prepare_cached(SELECT_ALL_MOUNTS_EXIST).await?;
     let ids: [&(dyn ToSql + Sync); 1] = [&ids];

@@ -23,7 +23,8 @@ pub(super) const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
 /// Default connect timeout per address. It leaves time to retransmit a lost packet, and to try other addresses of a
 /// host name when several are unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(1_200);
-/// Default maximum time that sent data may be unacknowledged, and idle time of a connection before keepalive probes.
+/// Default of two limits: the time that sent data may be unacknowledged, and the idle time of a connection after which
+/// keepalive probes are sent.
 const TCP_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of hosts in a URL. All hosts are tried concurrently.
 const MAX_HOSTS: usize = 16;

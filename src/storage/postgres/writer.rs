@@ -156,7 +156,7 @@ impl PostgresWriter {
         let more = more.await.map_err(PostgresError::into_write_error);
         histogram!(telemetry::POSTGRES_TRANSACTION_SECONDS, "name" => "drop").record(started.elapsed());
         if more.is_err() {
-            // The transaction may still be open on this connection, so it is dropped.
+            // The transaction may still be open on this connection, so the connection is dropped.
             self.session = None;
         }
         more
@@ -200,8 +200,8 @@ impl StoreBackend for PostgresWriter {
     fn run_background_step(&mut self) -> BoxFuture<'_, ()> {
         async move {
             let more = self.run_with_deadline(async |writer| writer.remove_dropped().await).await;
-            // After a failure, this work is not repeated at once, which might fail in a loop. The remaining rows are
-            // removed after the next drop of a mount, or after the next start.
+            // After a failure, this work is not repeated immediately, because it might fail in a loop. The remaining
+            // rows are removed after the next drop of a mount, or after the next start.
             self.dropped_mounts = more.and_then(|more| more).unwrap_or_else(|error| {
                 telemetry::warn_task_failed(
                     "rows of a dropped mount could not be removed; retried at the next drop or start",

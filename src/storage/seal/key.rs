@@ -119,7 +119,7 @@ impl SealKey {
     /// Creates a random key and writes it in hexadecimal to a new file of mode 0600.
     ///
     /// # Errors
-    /// `Conflict` when the file exists, which is never overwritten; `Unavailable` when it cannot be written.
+    /// `Conflict` when the file exists, because it is never overwritten; `Unavailable` when it cannot be written.
     pub fn create_file(path: &Path) -> Result<Self> {
         Self::create(path, None)
     }
@@ -189,7 +189,8 @@ fn write_new_with(path: &Path, owner: Option<&Metadata>, write: impl FnOnce(&Fil
         write(&file).and_then(|()| files::sync_folder(path)).map_err(|e| file_error(path, "written", e))
     });
     if written.is_err() {
-        // An incomplete file is removed: no file is ever overwritten, so it would block the next attempt.
+        // An incomplete file is removed. Otherwise it would block the next attempt, because no file is ever
+        // overwritten.
         let _ = std::fs::remove_file(path);
     }
     written

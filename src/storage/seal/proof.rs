@@ -72,7 +72,8 @@ mod tests {
         let root_key = root::generate_root_key();
         let record = root::wrap_root(&seal, "one", &root_key, Time::UNIX_EPOCH, 1).await.unwrap();
         let of_record = vec![(SEAL_FACT.to_owned(), record)];
-        // Tests a store with a record of its seal, and a store without one, whose seal was never changed.
+        // Tests a store with a record of its seal, and a store without such a record, because its seal was never
+        // changed.
         let bytes = seal.bytes().unwrap().clone();
         for (root_key, facts) in [(root_key, of_record), (bytes, Vec::new())] {
             let root_key = aead_key(root_key.expose()).unwrap();

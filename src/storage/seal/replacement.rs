@@ -33,7 +33,7 @@ impl SealKeyReplacement {
     ///
     /// # Errors
     /// The errors of the key file; `Conflict` when a file of that name has another key; `Unavailable` when a file
-    /// cannot be written or given to the owner of the key file, because then the server could not read it.
+    /// cannot be written, or cannot be given to the owner of the key file, so that the server could not read it.
     pub fn prepare(file: &Path) -> Result<Self> {
         Self::prepare_with(file, |from, to| std::fs::hard_link(from, to))
     }
@@ -94,7 +94,7 @@ impl SealKeyReplacement {
         &self.previous_file
     }
 
-    /// Renames the file with the new key to the name of the key file, once the store is sealed with the new key. The
+    /// Renames the file with the new key to the name of the key file, after the store was sealed with the new key. The
     /// key file contains a complete key at all times.
     ///
     /// # Errors
@@ -109,7 +109,7 @@ impl SealKeyReplacement {
     }
 }
 
-/// Adds to an error about a key that does not open the store the names of other key files next to the seal key file.
+/// Extends the error of a key that does not open the store with the names of other key files next to the seal key file.
 pub(crate) fn with_other_keys(key: &SealKey, error: Error) -> Error {
     let is_of_key = error.kind() == Kind::Invalid && error.text().starts_with("seal key");
     match key.file().filter(|_| is_of_key).and_then(|file| other_keys(file, key)) {

@@ -7,5 +7,5 @@ use crate::storage::statements::tokens as sql;
 pub(crate) async fn count_never_expiring<C: TableConnection>(db: &C) -> TableResult<C, u64> {
     map_row(db, sql::COUNT_NEVER_EXPIRING, &[], SqlRow::get)
         .await?
-        .ok_or(TableError::Unreadable("the query for the number of endless tokens returned no row"))
+        .ok_or(TableError::Unreadable("the query for the number of tokens without expiry returned no row"))
 }

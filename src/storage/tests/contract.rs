@@ -61,7 +61,7 @@ pub(in crate::storage) fn now() -> Time {
     Time::from_unix_timestamp(NOW).unwrap()
 }
 
-/// Returns a serial number; they sort in the order of `n`.
+/// Returns a serial number. Serial numbers sort in the order of `n`.
 fn serial(n: u32) -> Serial {
     Serial::from_octets(&[&[1][..], &n.to_be_bytes()].concat()).unwrap()
 }

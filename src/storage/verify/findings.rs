@@ -1,6 +1,6 @@
 //! Findings of the check of a store, one line each.
 
-/// Maximum number of finding lines that are kept. In a store that is damaged throughout, more would not help.
+/// Maximum number of finding lines that are kept. In a store that is damaged throughout, more lines would not help.
 const MAX_FINDING_LINES: usize = 200;
 
 /// The result of checking a store: its defects (the findings), and notes on what could not be checked.

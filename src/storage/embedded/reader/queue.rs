@@ -23,7 +23,7 @@ pub(super) const READ_CONNECTIONS: usize = 4;
 const MAX_SESSIONS: usize = READ_CONNECTIONS - 1;
 /// Maximum number of concurrent sessions per caller.
 const MAX_SESSIONS_PER_CALLER: usize = MAX_SESSIONS - 1;
-/// Maximum number of reads per transaction, because the last read waits for the others.
+/// Maximum number of reads per transaction. It is low, because the last read waits for the others.
 const MAX_READS_PER_TRANSACTION: usize = 8;
 /// Maximum length of each queue, including jobs whose callers no longer wait.
 const MAX_QUEUED_JOBS: usize = 16_384;
@@ -209,8 +209,8 @@ impl ReadQueue {
             if state.wake_pending {
                 state.wake_pending = false;
             } else {
-                // The thread was woken by `notify_all` or spuriously, not by `wake`, which counts the woken thread as
-                // awake itself.
+                // The thread was woken by `notify_all` or spuriously. Only `wake` subtracts the woken thread from this
+                // number itself.
                 state.sleeping_threads -= 1;
             }
         }

@@ -133,7 +133,7 @@ async fn revoke_and_continue(w: &ContractStore, n: u32) -> Vec<TokenHash> {
     all
 }
 
-/// Sweeps until a sweep finds nothing. Unfinished revocations are not continued otherwise.
+/// Sweeps until a sweep finds nothing. Apart from sweeps, the store does not continue unfinished revocations.
 async fn sweep(w: &ContractStore) {
     for _ in 0..1_000 {
         let RevokedTokens { gone, left, .. } = w.auth.sweep_tokens(now(), 100).await.unwrap();

@@ -104,8 +104,8 @@ pub(super) async fn units_of_a_missing_mount_fail_only_themselves(fixture: &impl
         2 => vec![PkiWrite::Certificate(certificate(of(n), n)), PkiWrite::Metadata(metadata(of(n), n))],
         _ => vec![PkiWrite::Certificate(certificate(of(n), n)), PkiWrite::Revocation(revocation(of(n), n))],
     };
-    // The first round has no revocations, the second one has. In between a token ends, which must be stored after the
-    // leases before it.
+    // The first round has no revocations, but the second one has. In the middle of the first round, a token ends. This
+    // write must be stored after the leases that were submitted before it.
     for range in [0..60, 60..120] {
         let without = range.start == 0;
         let units: Vec<u32> = range.filter(|n| !without || n % 4 != 3).collect();
@@ -135,7 +135,8 @@ pub(super) async fn units_of_a_missing_mount_fail_only_themselves(fixture: &impl
 pub(super) async fn leases_end_with_their_token(fixture: &impl Fixture) {
     let w = ContractStore::new(fixture).await;
     let m = w.mount;
-    // Token 1 is the parent of 2, which is the parent of 3. Token 4 has no relatives, and 5 expires.
+    // Token 1 is the parent of token 2, and token 2 is the parent of token 3. Token 4 has no relatives, and token 5
+    // expires.
     let expires_at = Some(now() + std::time::Duration::from_secs(10));
     insert_tokens(&w, [token(1, None), token(2, Some(1)), token(3, Some(2)), token(4, None)]).await;
     insert_tokens(&w, [TokenRow { expires_at, ..token(5, None) }]).await;

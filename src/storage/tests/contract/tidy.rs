@@ -268,7 +268,8 @@ pub(super) async fn tidy_removes_the_same_rows_as_a_model(fixture: &impl Fixture
     let mut w = ContractStore::new(fixture).await;
     let m = w.mount;
     let mut model = TidyModel::default();
-    // The expiry of every certificate that was ever revoked. Its revocation must not be removed before.
+    // The expiry of every certificate that was ever revoked. The revocation must not be removed before the certificate
+    // expires.
     let mut revoked: BTreeMap<u32, i64> = BTreeMap::new();
     let mut next = 0;
     for round in 0..60 {
