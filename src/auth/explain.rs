@@ -20,7 +20,7 @@ type NamedPolicies<'p> = Vec<(&'p str, &'p Policy)>;
 pub struct ExplainedToken {
     /// The caller that the server would identify in a request with this token.
     pub caller: Arc<Caller>,
-    /// State of the token, which may be one that cannot be used.
+    /// State of the token. A token that cannot be used, such as an expired one, can be explained too.
     pub state: TokenStatus,
 }
 

@@ -286,9 +286,9 @@ impl MountTable {
     }
 
     /// Returns the stored path prefixes of the leases that are at or below `path` in the current table. A lease is
-    /// stored under the path that its mount had at its creation, so a moved mount contributes its former paths. Leases
-    /// that a mount created before it moved away from `path` are excluded, unless `path` is at or below a former path
-    /// of that mount that no other mount uses now.
+    /// stored under the path that its mount had when the lease was created, so a moved mount contributes its former
+    /// paths too. If a mount was moved from a path below `path` to elsewhere, its leases are excluded. If `path` is at
+    /// or below a former path of the mount, and no mount is there now, its leases are included.
     pub fn path_scopes(&self, path: &str) -> Vec<PathScope> {
         let path = path.trim_matches('/');
         if let Some((mount, rest)) = self.route(path).filter(|(mount, _)| !mount.is_built_in()) {

@@ -35,8 +35,8 @@ static WRAPPING_POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::parse(WRAPPI
 pub(crate) use crate::fields::MAX_NAME_LEN;
 /// Maximum length in bytes of a policy text that a client sends.
 const MAX_POLICY_BYTES: usize = 256 << 10;
-/// Total length of policy texts in bytes above which they are parsed, compiled and searched in the queue for CPU-bound
-/// work.
+/// If policy texts together have more than this number of bytes, they are parsed, compiled and searched in the queue
+/// for CPU-bound work.
 const MAX_INLINE_PARSE_BYTES: usize = 64 << 10;
 /// Maximum total length of all policy texts in bytes. Every node holds all texts in memory.
 const MAX_TOTAL_POLICY_BYTES: usize = 64 << 20;
@@ -111,7 +111,7 @@ impl Policies {
     }
 
     /// Returns `true` if a cache of unions was emptied since the last call. The token cache should then drop old
-    /// callers too, because they keep the emptied unions in memory.
+    /// callers too, because they keep the removed unions in memory.
     pub(super) fn take_emptied_flag(&self) -> bool {
         self.unions.take_emptied_flag()
     }
@@ -230,7 +230,7 @@ fn document_write(name: &str, expected: u64, stored: Option<&StoredPolicy>) -> R
     Ok(AuthWrite::Document(DocumentWrite { key, expected, body }))
 }
 
-/// Decodes and parses a policy text that a client sent; a long text in the queue for CPU-bound work.
+/// Decodes and parses a policy text that a client sent. A long text is parsed in the queue for CPU-bound work.
 async fn parse_text(sent: String) -> Result<(String, Policy)> {
     let read = |sent: String| {
         let text = Policy::text_of(&sent);

@@ -122,7 +122,7 @@ impl Auth {
         self.quotas.load().config().clone()
     }
 
-    /// Changes with `change` the settings that all quotas share.
+    /// Applies `change` to the settings that all quotas share.
     ///
     /// # Errors
     /// The errors of `change`; store errors.

@@ -226,7 +226,8 @@ pub enum AuthWrite {
     TokenSweep {
         /// Current time.
         now: Time,
-        /// Maximum number of expired tokens, and of tokens without uses left, not counting descendants.
+        /// Maximum number of expired tokens to delete, and separately of tokens without uses left. Descendants are not
+        /// counted.
         limit: u32,
     },
     /// Creates (version 1) or replaces an entity; `Conflict` if the stored version is not the one before the new
@@ -269,9 +270,9 @@ pub const MAX_TOKENS_PER_REVOCATION: usize = 500;
 pub struct RevokedTokens {
     /// Hashes of the tokens that were deleted.
     pub gone: Vec<TokenHash>,
-    /// Hashes of tokens that are not deleted yet and must be revoked again. The write has marked as used up those that
-    /// it reached: requests with them are rejected, they create no children, and a sweep deletes them if the revocation
-    /// is not repeated. The others are unchanged.
+    /// Hashes of tokens that are not deleted yet and must be revoked again. The write marked the tokens that it reached
+    /// as used up: requests with these tokens are rejected, they create no children, and a sweep deletes them if the
+    /// revocation is not repeated. The write did not change the other tokens in this list.
     pub left: Vec<TokenHash>,
     /// `true` if a descendant was already marked as used up. Another revocation may then be deleting the descendants of
     /// that token.
@@ -289,7 +290,7 @@ pub enum AuthOutcome {
     UsesLeft(u32),
     /// Result of a revocation; its lists are empty when the token does not exist.
     Revoked(RevokedTokens),
-    /// Number of rows that a sweep deleted, or of entities that a sweep checked.
+    /// Number of rows that a sweep deleted, or number of entities that a sweep checked.
     Swept(u32),
 }
 
@@ -300,7 +301,8 @@ pub trait AuthStore: Send + Sync {
     /// unit waits in the same queue and changes nothing.
     fn commit(&self, unit: Vec<AuthWrite>) -> BoxFuture<'static, Result<Vec<AuthOutcome>>>;
 
-    /// `true` if the store has rejected a write, as with a full disk, and no trial write has succeeded since then.
+    /// `true` if the store has rejected a write, for example because the disk is full, and no trial write has succeeded
+    /// since then.
     fn writes_fail(&self) -> bool;
 
     /// Tests whether writes work again: writes and deletes, in one commit, a document that is larger than a certificate
@@ -361,8 +363,8 @@ pub trait AuthStore: Send + Sync {
     fn secret_id(&self, mount: MountId, role: i64, key: SecretIdKey)
     -> BoxFuture<'static, Result<Option<SecretIdRow>>>;
 
-    /// Returns up to `limit` accessors of a role's secret ids that are live at `now`, those that sort after `after`, in
-    /// byte order.
+    /// Returns the accessors of a role's secret ids that are live at `now`, in byte order: the first `limit` accessors
+    /// that sort after `after`.
     fn secret_id_accessors(
         &self,
         mount: MountId,

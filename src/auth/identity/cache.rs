@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::entity::Entity;
 use crate::clock::Time;
 
-/// Maximum age, since the read from the store, of an entity that the cache returns.
+/// Maximum age of an entity that the cache returns, counted from the time at which it was read from the store.
 const MAX_CACHED_ENTITY_AGE: Duration = Duration::from_millis(500);
 /// Maximum time for which callers use an entity after it was read. The cache keeps the entity for that time, so that a
 /// change can mark it as changed.

@@ -31,8 +31,8 @@ impl Auth {
                 limit: MAX_ENTITIES_PER_COMMIT,
             };
             match self.store.commit(vec![step]).await?.as_slice() {
-                // The removed entities had no token, so no cached caller refers to them and the cache needs no change
-                // mark.
+                // No token used the removed entities, so no cached caller refers to them, and they are not marked as
+                // changed in the cache.
                 [AuthOutcome::Swept(looked)] if *looked == MAX_ENTITIES_PER_COMMIT => {}
                 _ => break,
             }

@@ -23,8 +23,8 @@ pub(crate) struct MethodMount<M: AuthMethod> {
     view: ArcSwap<MethodView<M>>,
     /// Held during a change, so that changes run one at a time.
     write_lock: FairSemaphore,
-    /// `true` after a write failed that the store may nevertheless have committed, until the state is reloaded. Changes
-    /// only while `write_lock` is held.
+    /// `true` if a write failed, the store may nevertheless have committed it, and the state was not reloaded
+    /// afterwards. Changes only while `write_lock` is held.
     write_outcome_unknown: AtomicBool,
 }
 

@@ -21,9 +21,9 @@ use crate::telemetry;
 /// Kind of the stored documents of mounts; a document is named after the mount's path.
 const MOUNT_DOCUMENT_KIND: &str = "mount";
 
-/// Name of a document that some changes write, so that two nodes cannot make them concurrently: enabling or moving a
-/// mount, changing a mount's list of managed keys, and deleting a managed key. The second of two concurrent changes
-/// fails with a conflict on this document, and is checked again.
+/// Name of a document that prevents two nodes from making certain changes concurrently: enabling or moving a mount,
+/// changing a mount's list of managed keys, and deleting a managed key. Each such change writes the document. The
+/// second of two concurrent changes fails with a conflict on the document, and is checked again.
 const MOUNT_ORDER_DOCUMENT: &str = "mount-order";
 
 const MAX_MOUNT_PATH_BYTES: usize = 128;

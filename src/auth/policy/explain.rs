@@ -94,7 +94,8 @@ pub fn merge_rules<'p>(
     all
 }
 
-/// Explains the decision on `request_path` for a caller with these policies; with `list`, the path ends in `/`.
+/// Explains the decision on `request_path` for a caller with these policies. If `list` is `true`, the path must end in
+/// `/`.
 pub fn explain<'p>(
     policies: impl IntoIterator<Item = (&'p str, &'p Policy)>,
     identity: Option<&dyn TemplateValues>,

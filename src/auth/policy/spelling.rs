@@ -1,10 +1,10 @@
 //! Canonical spelling of names that have several spellings.
 //!
-//! `ADMIN` is the policy `admin`, `awskms` the key type `cloudakms`, `0A-0B` the serial `0a:0b`. A request is
-//! authorized, executed and recorded under the canonical spelling of its path. Rules are converted too, so a rule
-//! applies in every spelling. The route of a request, not the rule, determines which path segments are such names
-//! (`+/acl/ADMIN` matches several routes). Rules are therefore converted for each set of name positions
-//! ([`NameSegments`]).
+//! For example, `ADMIN` names the policy `admin`, `awskms` names the key type `cloudakms`, and `0A-0B` names the serial
+//! number `0a:0b`. A request is authorized, executed and recorded under the canonical spelling of its path. Rules are
+//! converted too, so a rule applies in every spelling. The route of a request, not the rule, determines which path
+//! segments are such names (`+/acl/ADMIN` matches several routes). Rules are therefore converted for each set of name
+//! positions ([`NameSegments`]).
 //!
 //! Different names of one object (the id and the name of an issuer) are not spellings: a policy must contain both.
 
@@ -86,7 +86,8 @@ pub fn lower(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns a policy name in lower case and trimmed. Blanks stay if trimming would leave no name, or a slash at an end.
+/// Returns a policy name in lower case and trimmed. The name is not trimmed if the trimmed name would be empty, or
+/// would begin or end with a slash.
 fn canonical_policy_name(name: &str) -> Cow<'_, str> {
     let bare = name.trim();
     lower(if bare.is_empty() || bare.starts_with('/') || bare.ends_with('/') { name } else { bare })

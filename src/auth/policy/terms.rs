@@ -10,7 +10,7 @@ use super::patterns::is_pattern;
 
 /// Maximum number of rules in all policies of a caller.
 pub const MAX_RULES_PER_CALLER: usize = 5_000;
-/// Maximum total number of path segments in those rules of a caller whose path is a pattern.
+/// Maximum number of path segments, summed over all rules of a caller whose paths are patterns.
 pub const MAX_PATTERN_SEGMENTS_PER_CALLER: usize = 20 * MAX_RULES_PER_CALLER;
 
 /// The terms of a rule, or the merged terms of all rules with one path.
@@ -57,7 +57,7 @@ fn lesser_limit(one: Duration, other: Duration) -> Duration {
     if one.is_zero() || other.is_zero() { one.max(other) } else { one.min(other) }
 }
 
-/// The number of rules of a caller, and of path segments in their patterns.
+/// The number of a caller's rules, and the number of path segments in all patterns of these rules.
 #[derive(Default)]
 pub(super) struct RuleCounts {
     pub rules: usize,

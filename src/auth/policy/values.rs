@@ -140,14 +140,14 @@ struct NestedTexts {
 }
 
 impl NestedTexts {
-    /// Maximum number of collected texts: each value of a request body once by itself and once as a member, and the
-    /// whole.
+    /// Maximum number of collected texts. Each value in a request body may be collected twice, by itself and as a
+    /// member; the whole field adds one more text.
     const MAX_TEXTS: usize = 2 * MAX_VALUES + 1;
     /// Maximum total size of the collected texts in bytes: twice the maximum size of a request body.
     const MAX_BYTES: usize = 8 << 20;
 
-    /// Adds all texts in `value`. With `is_sent`, texts that contain JSON are parsed too, but not JSON within that
-    /// JSON. Returns `false` if a limit is exceeded.
+    /// Adds all texts in `value`. If `is_sent` is `true`, texts that contain JSON are parsed too, but not JSON within
+    /// that JSON. Returns `false` if a limit is exceeded.
     fn add(&mut self, value: &Value, is_sent: bool) -> bool {
         let has_capacity = match value {
             Value::Object(members) => members.iter().all(|(name, member)| {

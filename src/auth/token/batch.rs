@@ -21,8 +21,8 @@ use crate::error::{Error, Kind, Result};
 /// Prefix of every batch token, and of no other token.
 pub(super) const BATCH_TOKEN_PREFIX: &str = "b.";
 
-/// Purpose with which batch tokens are encrypted. A value that was encrypted for another purpose is not accepted as
-/// one.
+/// Purpose with which batch tokens are encrypted. A value that was encrypted for another purpose is not accepted as a
+/// batch token.
 const BATCH_TOKEN_SEAL_PURPOSE: &str = "batch token";
 
 /// Minimum length of the encrypted part of a batch token, in characters.

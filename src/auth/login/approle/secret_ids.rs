@@ -120,7 +120,8 @@ impl MethodMount<AppRoleMethod> {
         self.view().roles().get(name).map(|role| role.number).ok_or_else(|| invalid_role_error(name))
     }
 
-    /// Returns up to `limit` accessors of a role's live secret ids, those that sort after `after`, in byte order.
+    /// Returns the accessors of a role's live secret ids in byte order: the first `limit` accessors that sort after
+    /// `after`.
     pub(crate) fn secret_id_accessors(
         &self,
         role: i64,

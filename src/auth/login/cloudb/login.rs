@@ -1,8 +1,8 @@
 //! The steps of a `cloudb` login.
 //!
-//! Local checks come first, so that a client with an invalid token causes no request to the provider, except rarely for
-//! the directory's keys. For a role without resource restrictions, the claims of the token are sufficient. The
-//! identification of the client has one deadline, and holds no lock or thread while it waits.
+//! Local checks come first, so that a client with an invalid token causes no request to the provider. The only
+//! exceptions are rare requests for the directory's keys. For a role without resource restrictions, the claims of the
+//! token are sufficient. The identification of the client has one deadline, and holds no lock or thread while it waits.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -48,7 +48,8 @@ impl CloudbUrls {
 pub struct CloudbSettings {
     /// Base URLs of the provider's services.
     pub urls: CloudbUrls,
-    /// PEM file of the CA certificates trusted for these URLs, replacing the system's; `None` for the system's.
+    /// PEM file with the CA certificates that are trusted for these URLs instead of the system's CA certificates;
+    /// `None` to trust the system's.
     pub ca_file: Option<PathBuf>,
     /// Defaults for values that a mount's configuration leaves empty.
     pub fallback: CloudbFallback,
