@@ -363,7 +363,7 @@ impl Auth {
         caller.require_address(address)
     }
 
-    /// Checks a caller again once the whole request has arrived. If the token has a limited number of uses, takes one
+    /// Checks a caller again after the whole request has arrived. If the token has a limited number of uses, takes one
     /// use, which is not returned if the request fails later.
     ///
     /// # Errors
@@ -573,7 +573,7 @@ impl Auth {
         }
     }
 
-    /// Returns the caller whose token has this accessor, as [`Auth::caller_by_token`].
+    /// Returns the caller whose token has this accessor, like [`Auth::caller_by_token`].
     ///
     /// # Errors
     /// Store errors.

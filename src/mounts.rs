@@ -176,7 +176,7 @@ impl Mounts {
     /// an interrupted request to enable it.
     ///
     /// # Errors
-    /// `NotFound` when the mount was just disabled; as [`Mounts::open`].
+    /// `NotFound` when the mount was just disabled; the errors of [`Mounts::open`].
     pub async fn authority(&self, mount: &Mount) -> Result<Arc<Authority>> {
         if let Ok(open) = self.pki.authority(mount.id) {
             return Ok(open);
@@ -187,10 +187,10 @@ impl Mounts {
         self.pki.authority(mount.id)
     }
 
-    /// Returns the open authentication method of a mount, as [`Mounts::authority`].
+    /// Returns the authentication method of a mount. Opens a mount that is not open yet, like [`Mounts::authority`].
     ///
     /// # Errors
-    /// `NotFound` when the mount was just disabled; as [`Mounts::open`].
+    /// `NotFound` when the mount was just disabled; the errors of [`Mounts::open`].
     pub(crate) async fn method<M: AuthMethod>(&self, mount: &Mount) -> Result<Arc<MethodMount<M>>> {
         if let Some(open) = self.auth.logins().method_mount(mount.id) {
             return Ok(open);

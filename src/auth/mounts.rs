@@ -55,7 +55,7 @@ resource! {
         stored path: String;
         /// The type of the engine.
         stored kind: MountKind = MountKind::System;
-        /// Alternative name of the type that the client used when it enabled the mount; empty for none.
+        /// Alternative name of the type, if the client enabled the mount under such a name; empty for none.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         stored known_as: String;
         /// Public handle of the mount, such as `pki_1a2b3c4d`; does not change when the mount moves.

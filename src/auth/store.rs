@@ -233,8 +233,8 @@ pub enum AuthWrite {
     /// Creates (version 1) or replaces an entity; `Conflict` if the stored version is not the one before the new
     /// version, or if another entity has the same name.
     EntityPut(EntityRow),
-    /// Creates or replaces an alias, as [`AuthWrite::EntityPut`]. `Conflict` also when its entity no longer exists, or
-    /// already has another alias at the mount.
+    /// Creates or replaces an alias, like [`AuthWrite::EntityPut`]. `Conflict` also when the alias's entity no longer
+    /// exists, or already has another alias at the mount.
     AliasPut(AliasRow),
     /// Postpones the removal of an entity whose `kept_until` is set.
     EntityPostpone {
@@ -323,7 +323,7 @@ pub trait AuthStore: Send + Sync {
     /// Finds the row of a token by its hash, even if the token has expired. Does not find a token of a deleted mount.
     fn token(&self, hash: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>>;
 
-    /// Finds the row of a token by the hash of its accessor, as [`AuthStore::token`].
+    /// Finds the row of a token by the hash of its accessor, like [`AuthStore::token`].
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>>;
 
     /// Returns the entry at `path` in the cubbyhole of a token.

@@ -153,7 +153,7 @@ impl Auth {
     }
 
     /// Returns one page of tokens: up to `limit` of those whose accessor hash is greater than `after`, in the order of
-    /// that hash, which is the only index. Each item is the hash, and the accessor if the token is live.
+    /// that hash, because the store has no other index. Each item is the hash, and the accessor if the token is live.
     ///
     /// # Errors
     /// Store errors.

@@ -36,7 +36,7 @@ impl<'t> CompactJws<'t> {
         decode_object(self.header)
     }
 
-    /// Decodes the payload and returns its members, as [`CompactJws::header`]. The caller must verify the signature
+    /// Decodes the payload and returns its members, like [`CompactJws::header`]. The caller must verify the signature
     /// before it uses them.
     pub(crate) fn payload(&self) -> Option<Map<String, Value>> {
         decode_object(self.payload)

@@ -20,8 +20,8 @@ const MAX_CACHED_ENTITY_AGE: Duration = Duration::from_millis(500);
 const MAX_USED_ENTITY_AGE: Duration = Duration::from_secs(1);
 const MAX_CACHED_ENTITIES: usize = 65_536;
 
-/// An entity as read from the store, with a flag that is shared by all callers that refer to it and set when the entity
-/// changes.
+/// An entity as read from the store, and a flag that is set when the entity changes. All callers of the entity share
+/// the flag.
 #[derive(Clone)]
 pub struct EntityRef {
     entity: Arc<Entity>,

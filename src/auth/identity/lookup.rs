@@ -120,7 +120,7 @@ impl Auth {
         self.existing_entity(id).await?.map(require_enabled).transpose()
     }
 
-    /// Returns the entity with this id, as [`Auth::enabled_entity`], but also if it is disabled.
+    /// Returns the entity with this id, like [`Auth::enabled_entity`], but also returns a disabled entity.
     ///
     /// # Errors
     /// `Forbidden` when the entity is deleted; store errors.

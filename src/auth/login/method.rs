@@ -35,7 +35,7 @@ pub(crate) trait AuthMethod: Sized + Send + Sync + 'static {
     ) -> Result<Self::Derived>;
 
     /// Returns the writes to commit together with the document of the role `_name`. The role changes from `_before` to
-    /// `_after`; `None` if it does not exist.
+    /// `_after`; `_before` is `None` for a new role, and `_after` is `None` for a deleted one.
     fn accompanying_writes(
         _mount: MountId,
         _name: &str,

@@ -1,4 +1,4 @@
-//! An open mount of an authentication method: holds its view, and is the only code that replaces it.
+//! An open mount of an authentication method. It holds the mount's view, and no other code replaces that view.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(crate) trait AnyMethodMount: Send + Sync {
     /// Reloads the configuration and roles from the store, and publishes them as a new view.
     fn reload(&self) -> BoxFuture<'_, Result<()>>;
 
-    /// Reloads as [`AnyMethodMount::reload`] if an earlier write failed with an unknown outcome.
+    /// Calls [`AnyMethodMount::reload`] if an earlier write failed with an unknown outcome.
     fn reload_after_unknown_write(&self) -> BoxFuture<'_, Result<()>>;
 
     /// Returns the token settings of a role; `None` if the role does not exist.

@@ -118,8 +118,8 @@ pub fn explain<'p>(
     Explanation { decides: Some(decides), others, expired, too_many: false }
 }
 
-/// Merges rules as [`merge_rules`], with names at the positions `spelt` in canonical spelling. Also returns the expired
-/// rules.
+/// Merges rules like [`merge_rules`], but converts the names at the positions `spelt` to canonical spelling. Also
+/// returns the expired rules.
 fn merge_canonical_rules<'p>(
     policies: impl IntoIterator<Item = (&'p str, &'p Policy)>,
     identity: Option<&dyn TemplateValues>,

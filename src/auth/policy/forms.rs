@@ -36,7 +36,7 @@ pub(super) fn canonical_forms(text: &str) -> Vec<String> {
     others.into_iter().chain([lowered.clone()]).collect()
 }
 
-/// Added to the ends of the canonical form of a byte string, so that it equals no other text.
+/// Text before and after the canonical form of a byte string, so that the form equals no other text.
 const BYTE_STRING_END: &str = "\0";
 
 /// Returns the hexadecimal digits of a byte string without separators; `None` if the text is no byte string. `head` and
@@ -82,7 +82,7 @@ fn canonical_network(network: IpNet) -> String {
     }
 }
 
-/// Values with the same meaning as another word, each followed by that canonical word.
+/// Pairs of values with the same meaning; the second value of a pair is the canonical one.
 const VALUE_SYNONYMS: [(&str, &str); 3] =
     [("default-batch", "batch"), ("default-service", "service"), ("azure", "cloudb")];
 

@@ -54,8 +54,8 @@ impl Spelling {
         }
     }
 
-    /// Returns the canonical spelling of a name in the path of a rule, as [`Spelling::canonical`]. A `+` stays as it
-    /// is; if the name ends in `*`, the text before it is converted as the start of a name.
+    /// Returns the canonical spelling of a name in the path of a rule, like [`Spelling::canonical`]. A `+` stays
+    /// unchanged. If the name ends in `*`, the text before the `*` is converted as the start of a name.
     fn canonical_in_rule(self, part: &str) -> Cow<'_, str> {
         let Some(begin) = part.strip_suffix('*') else {
             return self.canonical(part);
@@ -99,7 +99,7 @@ fn canonical_policy_name_start(begin: &str) -> Cow<'_, str> {
     lower(if bare.starts_with('/') { begin } else { bare })
 }
 
-/// Returns the canonical spelling of a serial number or, unless `whole`, of the start of one.
+/// Returns the canonical spelling of a serial number or, if `whole` is `false`, of the start of a serial number.
 fn canonical_serial(text: &str, whole: bool) -> Cow<'_, str> {
     let digits = strip_hex_prefix(text);
     let is_serial = digits.bytes().all(|b| b.is_ascii_hexdigit() || matches!(b, b':' | b'-'));

@@ -20,10 +20,10 @@ pub struct RuleTerms {
     pub capabilities: Capabilities,
     /// Rules on request parameters; usually empty.
     pub parameters: ParameterRules,
-    /// Minimum TTL with which a client must have the response wrapped; zero for no minimum. A minimum or maximum makes
+    /// Minimum TTL that a client must request for the wrapped response; zero for no minimum. A minimum or maximum makes
     /// wrapping mandatory.
     pub min_wrapping: Duration,
-    /// Maximum TTL with which a client may have the response wrapped; zero for no maximum. A minimum or maximum makes
+    /// Maximum TTL that a client may request for the wrapped response; zero for no maximum. A minimum or maximum makes
     /// wrapping mandatory.
     pub max_wrapping: Duration,
 }

@@ -32,7 +32,7 @@ pub(super) struct QuotaScope {
     pub(super) mount: Option<String>,
     /// A path relative to the mount, or a prefix of such paths that ends in `*`; `""` for the whole mount.
     pub(super) below: String,
-    /// The role that requests name (to issue, sign or log in); `""` for any.
+    /// The role to whose requests (to issue, sign or log in) the quota applies; `""` for any.
     pub(super) role: String,
 }
 

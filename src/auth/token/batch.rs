@@ -43,8 +43,8 @@ pub(in crate::auth) struct BatchToken {
 }
 
 impl BatchToken {
-    /// Hash of the stored token that owns the leases of this batch token, and whose revocation ends them; `None` for an
-    /// orphan.
+    /// Hash of the stored token that owns the leases of this batch token; the leases end when that token is revoked.
+    /// `None` for an orphan.
     pub(in crate::auth) fn parent(&self) -> Option<TokenHash> {
         self.parent
     }

@@ -65,8 +65,8 @@ impl TokenLease {
 }
 
 impl Auth {
-    /// Returns the lease with this id; `None` if its token is not live. For a moved mount, the path in the id may be
-    /// the one at the token's creation or the current one.
+    /// Returns the lease with this id; `None` if its token is not live. If the mount was moved, the id may contain the
+    /// path at the token's creation or the current path.
     ///
     /// # Errors
     /// Store errors.

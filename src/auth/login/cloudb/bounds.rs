@@ -60,7 +60,7 @@ impl CloudbRoleBounds {
     /// sufficient restrictions.
     ///
     /// # Errors
-    /// `Forbidden`, as [`CloudbRoleBounds::check`].
+    /// `Forbidden` if [`CloudbRoleBounds::check`] would reject the role.
     pub(super) fn require_sufficient(&self) -> Result<()> {
         if self.are_sufficient() { Ok(()) } else { Err(forbidden(UNRESTRICTED_ROLE_ERROR)) }
     }

@@ -86,7 +86,7 @@ impl CloudbProvider {
     /// Queries the location and the identities' principals of a proven resource.
     ///
     /// # Errors
-    /// `Forbidden` when the resource does not exist or has no identity; as [`CloudbProvider::get`].
+    /// `Forbidden` when the resource does not exist or has no identity; the errors of [`CloudbProvider::get`].
     pub(super) async fn query_resource(&self, proven: &ProvenResource<'_>) -> Result<ResourceDetails> {
         let of = |kind, name| ArmId::of(proven.subscription, proven.group, COMPUTE_NAMESPACE, kind, name).path();
         let (body, whose): (ResourceResponse, _) = match proven.selector {
@@ -144,7 +144,7 @@ impl CloudbProvider {
     /// `true` if `client_id` is the client id of a user-assigned identity in the resource group.
     ///
     /// # Errors
-    /// `Unavailable` when the list of identities has too many pages; as [`CloudbProvider::get`].
+    /// `Unavailable` when the list of identities has too many pages; the errors of [`CloudbProvider::get`].
     pub(super) async fn has_identity_with_client_id(
         &self,
         proven: &ProvenResource<'_>,

@@ -16,7 +16,8 @@ const MAX_PUBLISHED_KEYS: usize = 100;
 const MAX_CONFIGURED_KEYS: usize = 32;
 /// Maximum length of a configured key in PEM, in bytes.
 const MAX_PEM_BYTES: usize = 16 * 1024;
-/// Maximum number of keys tried for one token. A token without a key id matches every key, and any client can send one.
+/// Maximum number of keys tried for one token. A token without a key id matches every key, and any client can send such
+/// a token.
 const MAX_TRIED_KEYS: usize = MAX_CONFIGURED_KEYS;
 
 pub(super) struct KeySet(Vec<IssuerKey>);
