@@ -169,8 +169,8 @@ impl Caller {
         self.batch.is_some()
     }
 
-    /// Hash of the stored token that owns the caller's leases, which are revoked together with that token: the caller's
-    /// own token or, for a batch token, its parent. `None` for a batch token without a parent.
+    /// Hash of the stored token that owns the caller's leases: the caller's own token or, for a batch token, its
+    /// parent. The leases are revoked together with that token. `None` for a batch token without a parent.
     pub fn lease_owner(&self) -> Option<TokenHash> {
         self.batch.as_ref().map_or(Some(self.hash), |batch| batch.parent())
     }

@@ -88,8 +88,9 @@ impl Mounts {
         Ok(mount)
     }
 
-    /// Changes the settings of a mount; the path of an authentication method includes `auth/`. Returns a warning that
-    /// names the issuers that can no longer sign, because the mount may not use their managed keys any more.
+    /// Changes the settings of a mount; the path of an authentication method includes `auth/`. Returns a warning if
+    /// issuers can no longer sign, because the mount may no longer use their managed keys. The warning names these
+    /// issuers.
     ///
     /// # Errors
     /// As [`Auth::mount_tune`].

@@ -256,7 +256,8 @@ impl MountTable {
         Self { by_path, by_id, sorted, max_segments }
     }
 
-    /// Returns a copy of this table in which the mount at `path` is replaced by `mount` or, for `None`, removed.
+    /// Returns a copy of this table in which the mount at `path` is replaced by `mount`, or removed if `mount` is
+    /// `None`.
     fn with_mount(&self, path: &str, mount: Option<Mount>) -> Self {
         let others = self.sorted.iter().filter(|known| known.path != path).map(|known| Mount::clone(known));
         Self::new(others.chain(mount))

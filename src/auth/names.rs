@@ -5,7 +5,7 @@ use crate::auth::policies::{MAX_NAME_LEN, fold_policy_name, is_assignable};
 use crate::error::{Error, Result};
 use crate::fields::has_invisible;
 
-/// Maximum number of policy names of a token, and of names in one list of a role.
+/// Maximum number of policy names of a token. Also the maximum number of names in one list of a role.
 const MAX_POLICY_NAMES: usize = 256;
 
 /// Converts policy names to canonical spelling, sorts them and removes duplicates. `field` is the request field for

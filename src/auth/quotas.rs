@@ -77,8 +77,8 @@ impl Auth {
         }))
     }
 
-    /// Creates a rate-limit quota, or changes those settings of the existing quota that are given: `path`, `role`,
-    /// `rate`, `interval`, `block_interval`, `inheritable`.
+    /// Creates a rate-limit quota, or changes the existing quota. Settings that are not given stay unchanged. The
+    /// settings are `path`, `role`, `rate`, `interval`, `block_interval`, `inheritable`.
     ///
     /// # Errors
     /// `Invalid` for an invalid setting, for a scope that another quota has, and for too many quotas; store errors.

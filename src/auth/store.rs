@@ -230,7 +230,7 @@ pub enum AuthWrite {
         /// counted.
         limit: u32,
     },
-    /// Creates (version 1) or replaces an entity; `Conflict` if the stored version is not the one before the new
+    /// Creates (version 1) or replaces an entity; `Conflict` if the new version does not directly follow the stored
     /// version, or if another entity has the same name.
     EntityPut(EntityRow),
     /// Creates or replaces an alias, like [`AuthWrite::EntityPut`]. `Conflict` also when the alias's entity no longer
@@ -332,9 +332,9 @@ pub trait AuthStore: Send + Sync {
     /// Returns the paths of a token's cubbyhole entries in byte order.
     fn cubbyhole_paths(&self, token: TokenHash) -> BoxFuture<'static, Result<Vec<String>>>;
 
-    /// Returns up to `limit` token rows whose accessor hash is greater than `after`, sorted by accessor hash, including
-    /// expired and used-up tokens. If a body cannot be decrypted, the row has an empty body, so that one damaged row
-    /// does not hide the others.
+    /// Returns up to `limit` token rows whose accessor hash is greater than `after`, sorted by accessor hash. Rows of
+    /// expired and used-up tokens are included. If a body cannot be decrypted, the row has an empty body, so that one
+    /// damaged row does not hide the others.
     fn tokens(&self, after: TokenHash, limit: u32) -> BoxFuture<'static, Result<Vec<TokenRow>>>;
 
     /// Returns the last restore of the store, and the number of tokens that never expire.

@@ -1,8 +1,8 @@
 //! Parses lists and maps in the forms that clients send, and checks their limits before building them.
 //!
-//! An entry in a text costs the sender one byte and the server dozens. So lists in texts have the same limits as JSON
-//! lists: commas are counted before a text is split, and JSON within a text is parsed with a deserializer that counts
-//! values.
+//! An entry in a text costs the sender one byte, but costs the server dozens of bytes of memory. So lists in texts have
+//! the same limits as JSON lists: commas are counted before a text is split, and JSON within a text is parsed with a
+//! deserializer that counts values.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

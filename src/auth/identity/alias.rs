@@ -123,8 +123,8 @@ impl Auth {
         let mut unit = permanent_entity_write(&entity, alias.updated_at)?;
         unit.push(AuthWrite::AliasPut(alias.row()?));
         let stored = self.store.commit(unit).await;
-        // The cached entities are marked as changed even if the commit failed, because the store may have committed
-        // nevertheless.
+        // The cached entities are marked as changed even if the commit failed, because the store may nevertheless have
+        // committed the change.
         self.entities.mark_changed(&known.entity);
         self.entities.mark_changed(&alias.entity);
         stored.map(|_| Some(alias))

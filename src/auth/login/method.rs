@@ -77,7 +77,7 @@ impl<M: AuthMethod> MethodView<M> {
         Self::new(config, roles, Some(before))
     }
 
-    /// Returns a view in which the role `folded` is replaced or, for `None`, removed.
+    /// Returns a view in which the role `folded` is replaced by `role`, or removed if `role` is `None`.
     pub(super) fn with_role(&self, folded: &str, role: Option<Versioned<M::Role>>) -> Result<Self> {
         Self::new(self.config.clone(), self.roles.with_role(folded, role), Some(self))
     }

@@ -207,8 +207,8 @@ impl Auth {
         retry_on_conflict(format_args!("path {path}"), attempt).await
     }
 
-    /// Commits a change of one mount, and publishes a table in which the mount at `path` is `now` or, for `None`,
-    /// removed. Publishing cannot fail.
+    /// Commits a change of one mount, and publishes a table in which the mount at `path` is replaced by `now`, or
+    /// removed if `now` is `None`. Publishing cannot fail.
     async fn commit_mount(&self, unit: Vec<AuthWrite>, path: &str, now: Option<Mount>) -> Result<()> {
         self.commit_table(unit, |table| table.with_mount(path, now)).await
     }
@@ -223,8 +223,8 @@ impl Auth {
         Ok(())
     }
 
-    /// Returns the paths of the mounts whose `allowed_managed_keys` contain the key `name`, and a write that fails with
-    /// `Conflict` if any mount's list changes in the meantime.
+    /// Returns the paths of the mounts whose `allowed_managed_keys` contain the key `name`. Also returns a write that
+    /// fails with `Conflict` if the list of any mount changes in the meantime.
     ///
     /// # Errors
     /// Store errors.

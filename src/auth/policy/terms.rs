@@ -29,7 +29,7 @@ pub struct RuleTerms {
 }
 
 impl RuleTerms {
-    /// Merges into these terms those of another rule with the same path.
+    /// Merges the terms of another rule with the same path into these terms.
     pub(super) fn merge(&mut self, other: &Self) {
         self.capabilities = self.capabilities.or(other.capabilities);
         self.min_wrapping = lesser_limit(self.min_wrapping, other.min_wrapping);

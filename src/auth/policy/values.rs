@@ -82,7 +82,7 @@ impl<'a> FieldReadings<'a> {
         }
     }
 
-    /// `true` if any reading of the field equals, or matches as a pattern, one of the denied values.
+    /// `true` if any reading of the field equals one of the denied values, or matches a denied value that is a pattern.
     pub(super) fn match_any_rule(&self, values: &[Value]) -> bool {
         self.is_too_long || values.iter().any(|value| self.matches_rule(value))
     }
@@ -122,7 +122,7 @@ impl<'a> FieldReadings<'a> {
         as_flag || as_number || as_duration() || as_time()
     }
 
-    /// `true` if a text of the field equals `wanted`, or matches `wanted` as a pattern.
+    /// `true` if a text of the field equals `wanted` or, if `wanted` is a pattern, matches it.
     fn contains_match(&self, wanted: &str) -> bool {
         if !is_pattern(wanted) {
             return self.texts.contains(wanted);

@@ -32,7 +32,7 @@ pub(super) struct QuotaScope {
     pub(super) mount: Option<String>,
     /// A path relative to the mount, or a prefix of such paths that ends in `*`; `""` for the whole mount.
     pub(super) below: String,
-    /// The role to whose requests (to issue, sign or log in) the quota applies; `""` for any.
+    /// Role that a request to issue, sign or log in must name; `""` for any.
     pub(super) role: String,
 }
 

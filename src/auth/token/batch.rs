@@ -1,8 +1,9 @@
 //! Batch tokens, which are not stored.
 //!
 //! The text of a batch token is its record, encrypted with the data keys of the store, so that only nodes of the same
-//! database can read or create one. A batch token is valid until it expires, its parent is revoked or expires, or the
-//! authentication mount of its login is deleted. It has no accessor, and cannot be renewed, revoked or limited in uses.
+//! database can read or create a batch token. A batch token is valid until it expires, its parent is revoked or
+//! expires, or the authentication mount of its login is deleted. It has no accessor, and cannot be renewed, revoked or
+//! limited in uses.
 
 use std::sync::Arc;
 

@@ -53,8 +53,8 @@ impl CloudbProvider {
         api_base_url(&self.services.urls.graph, self.config.cloud.graph)
     }
 
-    /// Fetches an access token for the API at `resource`, with the application's client secret or, without one, the
-    /// identity of the machine on which this server runs.
+    /// Fetches an access token for the API at `resource`. Authenticates with the application's client secret or, if it
+    /// is empty, with the identity of the machine on which this server runs.
     ///
     /// # Errors
     /// As [`CloudbTokenRequest::fetch`].

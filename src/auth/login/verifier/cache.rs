@@ -64,11 +64,11 @@ impl KeySetCache {
         Arc::new(Self { source, outbound, clock, method, cached, last })
     }
 
-    /// Returns the issuer's keys: cached ones while they are fresh, else fetched ones or, if fetching fails, cached
-    /// ones that are at most a day old.
+    /// Returns the issuer's keys. While the cached keys are fresh, returns them; otherwise fetches the keys. If
+    /// fetching fails or takes too long, returns cached keys that are at most a day old.
     ///
     /// # Errors
-    /// `Unavailable` when there are no such keys.
+    /// `Unavailable` when fetching fails and no such keys are cached.
     pub(super) async fn usable_keys(self: &Arc<Self>) -> Result<Arc<CachedKeySet>> {
         if let Some(cached) = self.keys_younger_than(MAX_FRESH_AGE) {
             return Ok(cached);
