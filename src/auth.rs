@@ -133,8 +133,8 @@ impl Caller {
     }
 
     /// The key under which per-caller limits count this caller's requests. A token created without `sudo` counts as its
-    /// creator, any other token as its entity or, without an entity, as itself. So creating tokens does not raise a
-    /// caller's limits.
+    /// creator. Any other token counts as its entity or, if it has no entity, as itself. So creating tokens does not
+    /// raise a caller's limits.
     pub fn limit_key(&self) -> &str {
         let all = [&self.counts_as, &self.entity_id, &self.recorded_as];
         all.into_iter().find(|one| !one.is_empty()).map_or("", |one| one)
@@ -169,8 +169,8 @@ impl Caller {
         self.batch.is_some()
     }
 
-    /// Hash of the stored token that owns the caller's leases, which are revoked together with that token: the caller's
-    /// own token or, for a batch token, its parent. `None` for a batch token without a parent.
+    /// Hash of the stored token that owns the caller's leases: the caller's own token or, for a batch token, its
+    /// parent. The leases are revoked together with that token. `None` for a batch token without a parent.
     pub fn lease_owner(&self) -> Option<TokenHash> {
         self.batch.as_ref().map_or(Some(self.hash), |batch| batch.parent())
     }
@@ -198,7 +198,8 @@ impl Caller {
     }
 }
 
-/// The properties of a token that its [`TokenRecord`] does not contain: hashes, expiry, remaining uses, batch token.
+/// The properties of a token that its [`TokenRecord`] does not contain: hashes, expiry, remaining uses and, for a batch
+/// token, its decrypted content.
 struct TokenState {
     hash: TokenHash,
     recorded_as: TokenHash,
@@ -234,8 +235,8 @@ pub struct Auth {
     logins: Logins,
     /// Serializes changes of policies, mounts, roles and quotas: a fair queue with one slot.
     write_lock: FairSemaphore,
-    /// `true` after a write failed that the store may nevertheless have committed, until the state is reloaded. Changes
-    /// only while `write_lock` is held.
+    /// `true` if a write failed, the store may nevertheless have committed it, and the state was not reloaded
+    /// afterwards. Changes only while `write_lock` is held.
     write_outcome_unknown: AtomicBool,
 }
 
@@ -249,7 +250,7 @@ impl Auth {
         Self::open_with(store, clock, LoginSettings::default()).await
     }
 
-    /// Loads the stored state as [`Auth::open`], with these settings for authentication methods.
+    /// Loads the stored state like [`Auth::open`], but with the settings `logins` for authentication methods.
     ///
     /// # Errors
     /// Store errors; `Invalid`, naming the setting, for unusable settings.
@@ -307,10 +308,10 @@ impl Auth {
         Ok(behind)
     }
 
-    /// Waits for the permit to write policies, mounts, roles or quotas, in the queue of the current caller.
+    /// Waits in the queue of the current caller for the permit to write policies, mounts, roles or quotas.
     ///
     /// # Errors
-    /// `Busy` when too many writes of the caller wait.
+    /// `Busy` when too many writes of the caller are waiting already.
     async fn acquire_write_permit(&self) -> Result<Permit> {
         self.write_lock.acquire_bounded(TOO_MANY_CHANGES).await
     }
@@ -362,7 +363,7 @@ impl Auth {
         caller.require_address(address)
     }
 
-    /// Checks a caller again once the whole request has arrived. If the token has a limited number of uses, takes one
+    /// Checks a caller again after the whole request has arrived. If the token has a limited number of uses, takes one
     /// use, which is not returned if the request fails later.
     ///
     /// # Errors
@@ -572,7 +573,7 @@ impl Auth {
         }
     }
 
-    /// Returns the caller whose token has this accessor, as [`Auth::caller_by_token`].
+    /// Returns the caller whose token has this accessor, like [`Auth::caller_by_token`].
     ///
     /// # Errors
     /// Store errors.

@@ -57,7 +57,7 @@ impl Fields {
         Self::parse_within(body, MAX_TEXT_BYTES)
     }
 
-    /// Parses a request body as [`Fields::parse`], but with texts of up to `max_text_bytes` bytes.
+    /// Parses a request body like [`Fields::parse`], but with texts of up to `max_text_bytes` bytes.
     ///
     /// # Errors
     /// As [`Fields::parse`].
@@ -72,7 +72,8 @@ impl Fields {
         }
     }
 
-    /// Builds fields from pairs of name and value, as of a form body or a query. A repeated name becomes a list.
+    /// Builds fields from pairs of name and value, such as those of a form body or a query. A repeated name becomes a
+    /// list.
     pub fn from_pairs(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut members = Map::new();
         for (name, value) in pairs {
@@ -130,7 +131,7 @@ impl Fields {
         self.value(name).map(|v| scalar_text(v).ok_or_else(|| type_error(name, "a string"))).transpose()
     }
 
-    /// Reads a text as [`Fields::text`]; an empty text counts as absent.
+    /// Reads a text like [`Fields::text`], but an empty text counts as absent.
     pub fn nonempty_text(&self, name: &str) -> Result<Option<String>> {
         Ok(self.text(name)?.filter(|text| !text.is_empty()))
     }
@@ -207,7 +208,7 @@ impl Fields {
         self.list_within(name, ListLimit::LIST)
     }
 
-    /// Reads a list as [`Fields::list`], with another limit.
+    /// Reads a list like [`Fields::list`], but with the limit `limit`.
     pub fn list_within(&self, name: &str, limit: ListLimit) -> Result<Option<Vec<String>>> {
         self.list_of(name, true, limit)
     }
@@ -231,7 +232,7 @@ impl Fields {
         self.map_within(name, ListLimit::LIST)
     }
 
-    /// Reads a map as [`Fields::map`], with another limit.
+    /// Reads a map like [`Fields::map`], but with the limit `limit`.
     pub fn map_within(&self, name: &str, limit: ListLimit) -> Result<Option<BTreeMap<String, String>>> {
         let Some(value) = self.value(name) else { return Ok(None) };
         list::parse_map(value, limit).map(Some).map_err(|problem| problem.into_error(name, "a map of strings", limit))
@@ -343,9 +344,9 @@ pub fn parse_bounded(body: &[u8], max_text_bytes: usize) -> Result<Value> {
     parse_with_list_limit(body, max_text_bytes, MAX_VALUES)
 }
 
-/// Parses one JSON value as [`parse_bounded`], from a body whose lists should have at most `max_elements` elements.
-/// Longer lists are parsed too; their reader checks the length. But if [`MAX_VALUES`] is exceeded within such a list,
-/// the error is about the length of the list.
+/// Parses one JSON value like [`parse_bounded`]. The lists in the body should have at most `max_elements` elements.
+/// Longer lists are parsed too, because the code that reads a list checks its length. But if [`MAX_VALUES`] is exceeded
+/// within such a list, the error is about the length of the list.
 ///
 /// # Errors
 /// As [`parse_bounded`]; `Invalid` if [`MAX_VALUES`] is exceeded within a list with more than `max_elements` elements.

@@ -88,8 +88,9 @@ impl Mounts {
         Ok(mount)
     }
 
-    /// Changes the settings of a mount; the path of an authentication method includes `auth/`. Returns a warning that
-    /// names the issuers that can no longer sign, because the mount may not use their managed keys any more.
+    /// Changes the settings of a mount; the path of an authentication method includes `auth/`. Returns a warning if
+    /// issuers can no longer sign, because the mount may no longer use their managed keys. The warning names these
+    /// issuers.
     ///
     /// # Errors
     /// As [`Auth::mount_tune`].
@@ -110,7 +111,8 @@ impl Mounts {
         Ok(warnings)
     }
 
-    /// Returns the public keys for which issuers use a managed key, as recorded when an issuer first used it.
+    /// Returns the public keys that issuers expect the managed key `name` to have. Each was recorded when an issuer
+    /// first used the managed key.
     pub fn keys_in_use(&self, kind: BackendType, name: &str) -> Vec<KeyIdentity> {
         let Some(uuid) = self.keys.uuid(kind, name) else { return Vec::new() };
         let mut keys: Vec<KeyIdentity> = Vec::new();
@@ -122,7 +124,7 @@ impl Mounts {
         keys
     }
 
-    /// Returns the public keys of the certificates of all mounts that may use a managed key.
+    /// Returns the public keys of the issuers in all mounts that may use the managed key `name`.
     pub fn candidate_keys(&self, kind: BackendType, name: &str) -> Vec<PublicKey> {
         let Some(record) = self.keys.read(kind, name) else { return Vec::new() };
         let mounts = self.auth.mounts();
@@ -139,7 +141,8 @@ impl Mounts {
         authority.map(|authority| authority.refused_issuers()).unwrap_or_default()
     }
 
-    /// Unmounts a secret engine and deletes everything that the engine stored; succeeds if there is none at `path`.
+    /// Unmounts a secret engine and deletes everything that the engine stored. Succeeds if there is no secret engine at
+    /// `path`.
     ///
     /// # Errors
     /// As [`Auth::mount_disable`].
@@ -150,8 +153,8 @@ impl Mounts {
         disabled.map(drop)
     }
 
-    /// Disables the authentication method at `auth/<path>`, and revokes the tokens of its logins; succeeds if there is
-    /// none.
+    /// Disables the authentication method at `auth/<path>`, and revokes the tokens of its logins. Succeeds if there is
+    /// no such method.
     ///
     /// # Errors
     /// As [`Auth::auth_disable`].
@@ -170,11 +173,11 @@ impl Mounts {
         self.auth.mount_move(from, to).await
     }
 
-    /// Returns the certificate authority of a mount. Opens a mount that is in the table but not open, as after an
-    /// interrupted request to enable it.
+    /// Returns the certificate authority of a mount. Opens a mount that is in the table but not open, for example after
+    /// an interrupted request to enable it.
     ///
     /// # Errors
-    /// `NotFound` when the mount was just disabled; as [`Mounts::open`].
+    /// `NotFound` when the mount was just disabled; the errors of [`Mounts::open`].
     pub async fn authority(&self, mount: &Mount) -> Result<Arc<Authority>> {
         if let Ok(open) = self.pki.authority(mount.id) {
             return Ok(open);
@@ -185,10 +188,10 @@ impl Mounts {
         self.pki.authority(mount.id)
     }
 
-    /// Returns the open authentication method of a mount, as [`Mounts::authority`].
+    /// Returns the authentication method of a mount. Opens a mount that is not open yet, like [`Mounts::authority`].
     ///
     /// # Errors
-    /// `NotFound` when the mount was just disabled; as [`Mounts::open`].
+    /// `NotFound` when the mount was just disabled; the errors of [`Mounts::open`].
     pub(crate) async fn method<M: AuthMethod>(&self, mount: &Mount) -> Result<Arc<MethodMount<M>>> {
         if let Some(open) = self.auth.logins().method_mount(mount.id) {
             return Ok(open);
@@ -221,7 +224,8 @@ impl Mounts {
             // Mounts of these kinds have nothing to open either.
             (MountKind::Cubbyhole | MountKind::Unknown(_), _) => {}
         }
-        // A concurrent request may have disabled the mount before it was open, and then had no mount to close.
+        // A concurrent request may have disabled the mount before this call opened it. That request found no open
+        // mount, so this call closes the mount.
         if !self.is_mounted(mount.id) {
             self.close(mount.id);
         }

@@ -1,11 +1,13 @@
 //! Templates with identity values, such as `{{identity.entity.name}}.example.com`. This module uses neither storage nor
 //! the clock.
 //!
-//! Policies use templates in paths, roles of the certificate authority in allowed names. A [`Template`] is a parsed
-//! text; a [`TemplateValues`] supplies the values. A value that could be read as more than one value (a pattern, a
-//! list, several path segments) is not filled in, so that the name of an identity cannot widen a rule. A template is
-//! `identity.entity.` followed by `id`, `name`, `metadata.<key>` or `aliases.<accessor>.` and then `id`, `name` or
-//! `metadata.<key>`. `identity.groups.…` is accepted, but no identity has a value for it.
+//! Policies use templates in paths; roles of the certificate authority use them in allowed names. A [`Template`] is a
+//! parsed text; a [`TemplateValues`] supplies the values. A value that could be read as more than one value (a pattern,
+//! a list, several path segments) is not filled in, so that the name of an identity cannot widen a rule. Templates are:
+//!
+//! - `identity.entity.FIELD`, in which `FIELD` is `id`, `name` or `metadata.<key>`;
+//! - `identity.entity.aliases.<accessor>.FIELD` with the same fields, for the alias at one mount;
+//! - `identity.groups.…`, which is accepted, but no identity has a value for it.
 
 use crate::error::{Error, Result};
 
@@ -25,7 +27,7 @@ pub enum IdentitySelector {
     Alias {
         /// Accessor of the mount to which the alias belongs.
         accessor: String,
-        /// The value of the alias that is meant.
+        /// The value of the alias that the template refers to.
         of: AliasSelector,
     },
     /// A value of a group. Groups are not supported, so there is never such a value.

@@ -1,11 +1,11 @@
 //! A bounded cache of callers, keyed by the hash of their token. It contains no token in clear text.
 //!
 //! An entry is valid for one second, so a token that another node revoked is accepted for at most one second more. A
-//! revocation on this node takes effect immediately. Once an entry is half a second old, one request reads the token's
-//! row again while other requests use the entry: a busy token costs two reads per second and never a stampede.
+//! revocation on this node takes effect immediately. When an entry is half a second old, one request reads the token's
+//! row again, and other requests still use the entry. So a busy token causes two reads per second and never a stampede.
 //!
-//! Callers that read the metrics are remembered for a day, unless revoked, so that they can still read them while the
-//! store is unavailable.
+//! A caller that reads the metrics is remembered for a day, unless its token is revoked. So it can still read the
+//! metrics while the store is unavailable.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};

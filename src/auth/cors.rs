@@ -139,7 +139,8 @@ fn is_origin(text: &str) -> bool {
 
 fn validate_headers(headers: Vec<String>) -> Result<Vec<String>> {
     let is_token = |c: u8| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&c);
-    // Browsers read `*` as every header except `Authorization`, which an operator would not expect, so `*` is rejected.
+    // Browsers take `*` to mean every header except `Authorization`. Operators would not expect this exception, so `*`
+    // is rejected.
     let is_name = |header: &String| !header.is_empty() && header != ANY_ORIGIN && header.bytes().all(is_token);
     match headers.iter().position(|header| !is_name(header)) {
         Some(at) => Err(Error::invalid(format!("allowed_headers: entry {}: must be the name of a header", at + 1))),

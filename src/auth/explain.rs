@@ -20,7 +20,7 @@ type NamedPolicies<'p> = Vec<(&'p str, &'p Policy)>;
 pub struct ExplainedToken {
     /// The caller that the server would identify in a request with this token.
     pub caller: Arc<Caller>,
-    /// State of the token, which may be one that cannot be used.
+    /// State of the token. A token that cannot be used, such as an expired one, can be explained too.
     pub state: TokenStatus,
 }
 
@@ -63,7 +63,7 @@ impl Auth {
         }
     }
 
-    /// Finds a token by its text, as [`Auth::explained_token_by_accessor`]. Does not count as a use of the token.
+    /// Finds a token by its text, like [`Auth::explained_token_by_accessor`]. Does not count as a use of the token.
     ///
     /// # Errors
     /// Store errors.
@@ -93,8 +93,8 @@ impl Auth {
         Ok(ExplainedToken { caller: self.build_caller(record, token_state, entity).await?, state })
     }
 
-    /// Explains the decision of the caller's policies on `request_path`, which ends in `/` for a `list`. A root token
-    /// is allowed everything without any rule.
+    /// Explains the decision of the caller's policies on `request_path`. If `list` is `true`, `request_path` must end
+    /// in `/`. The explanation names no rule for a root token, which is allowed everything.
     ///
     /// # Errors
     /// `Internal` when the explanation panics.
@@ -128,7 +128,7 @@ impl Auth {
         .await
     }
 
-    /// Runs `inspect` on the policies of a caller; if the policies are long, in the queue for CPU-bound work.
+    /// Runs `inspect` on the policies of a caller. If the policies are long, it runs in the queue for CPU-bound work.
     async fn inspect_policies<T: Send + 'static>(
         &self,
         caller: &Arc<Caller>,

@@ -5,8 +5,8 @@
 //! addition to the tokens' own policies, and its metadata fills [`templates`](crate::templates).
 //!
 //! Entities are cached for at most a second (`cache`), so disabling or deleting one takes effect within a second on all
-//! nodes and immediately on this one. `sweep` removes entities that a login created, no operator changed, and no token
-//! uses any more.
+//! nodes and immediately on this one. `sweep` removes an entity if a login created it, no operator has changed it, and
+//! no token uses it any more.
 
 mod alias;
 mod cache;

@@ -172,7 +172,7 @@ impl Logins {
         Ok(())
     }
 
-    /// Returns the current token settings of a role, for the renewal of tokens that logins with the role created.
+    /// Returns the current token settings of a role. They apply when a token from a login with the role is renewed.
     ///
     /// # Errors
     /// `Invalid` when the role no longer exists; `Unavailable` when the mount is not open on this node yet.

@@ -55,7 +55,7 @@ resource! {
         stored path: String;
         /// The type of the engine.
         stored kind: MountKind = MountKind::System;
-        /// Alternative name of the type that the client used when it enabled the mount; empty for none.
+        /// Alternative name of the type, if the client enabled the mount under such a name; empty for none.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         stored known_as: String;
         /// Public handle of the mount, such as `pki_1a2b3c4d`; does not change when the mount moves.
@@ -256,7 +256,8 @@ impl MountTable {
         Self { by_path, by_id, sorted, max_segments }
     }
 
-    /// Returns a copy of this table in which the mount at `path` is replaced by `mount` or, for `None`, removed.
+    /// Returns a copy of this table in which the mount at `path` is replaced by `mount`, or removed if `mount` is
+    /// `None`.
     fn with_mount(&self, path: &str, mount: Option<Mount>) -> Self {
         let others = self.sorted.iter().filter(|known| known.path != path).map(|known| Mount::clone(known));
         Self::new(others.chain(mount))
@@ -286,9 +287,9 @@ impl MountTable {
     }
 
     /// Returns the stored path prefixes of the leases that are at or below `path` in the current table. A lease is
-    /// stored under the path that its mount had at its creation, so a moved mount contributes its former paths. Leases
-    /// that a mount created before it moved away from `path` are excluded, unless `path` is at or below a former path
-    /// of that mount that no other mount uses now.
+    /// stored under the path that its mount had when the lease was created, so a moved mount contributes its former
+    /// paths too. If a mount was moved from a path below `path` to elsewhere, its leases are excluded. If `path` is at
+    /// or below a former path of the mount, and no mount is there now, its leases are included.
     pub fn path_scopes(&self, path: &str) -> Vec<PathScope> {
         let path = path.trim_matches('/');
         if let Some((mount, rest)) = self.route(path).filter(|(mount, _)| !mount.is_built_in()) {

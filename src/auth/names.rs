@@ -5,7 +5,7 @@ use crate::auth::policies::{MAX_NAME_LEN, fold_policy_name, is_assignable};
 use crate::error::{Error, Result};
 use crate::fields::has_invisible;
 
-/// Maximum number of policy names of a token, and of names in one list of a role.
+/// Maximum number of policy names of a token. Also the maximum number of names in one list of a role.
 const MAX_POLICY_NAMES: usize = 256;
 
 /// Converts policy names to canonical spelling, sorts them and removes duplicates. `field` is the request field for
@@ -30,11 +30,11 @@ pub(super) fn normalize_names(field: &str, names: Vec<String>) -> Result<Vec<Str
     Ok(names)
 }
 
-/// Normalizes the policy names of a token, as [`normalize_names`]: if `root` is among them, all other names are
+/// Normalizes the policy names of a token like [`normalize_names`]. If `root` is among them, all other names are
 /// removed.
 ///
 /// # Errors
-/// As [`normalize_names`], and `Invalid` for a policy that cannot be assigned to tokens.
+/// The errors of [`normalize_names`]; `Invalid` for a policy that cannot be assigned to tokens.
 pub(super) fn normalize_token_policies(field: &str, names: Vec<String>) -> Result<Vec<String>> {
     let names = normalize_names(field, names)?;
     match names.iter().find(|name| !is_assignable(name)) {

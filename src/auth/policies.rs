@@ -27,7 +27,7 @@ use crate::templates::TemplateValues;
 const POLICY_DOCUMENT_KIND: &str = "policy";
 /// Name of the policy that every token has unless its creator excludes the policy.
 pub(crate) const DEFAULT_POLICY: &str = "default";
-/// Name of the built-in policy of wrapping tokens, which can be used once to fetch a wrapped response.
+/// Name of the built-in policy of wrapping tokens. A wrapping token can be used once to fetch a wrapped response.
 pub(super) const WRAPPING_POLICY_NAME: &str = "response-wrapping";
 const WRAPPING_POLICY_TEXT: &str = "path \"cubbyhole/response\" { capabilities = [\"create\", \"read\"] }\n\
                              path \"sys/wrapping/unwrap\" { capabilities = [\"update\"] }\n";
@@ -35,8 +35,8 @@ static WRAPPING_POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::parse(WRAPPI
 pub(crate) use crate::fields::MAX_NAME_LEN;
 /// Maximum length in bytes of a policy text that a client sends.
 const MAX_POLICY_BYTES: usize = 256 << 10;
-/// Total length of policy texts in bytes above which they are parsed, compiled and searched in the queue for CPU-bound
-/// work.
+/// If policy texts together have more than this number of bytes, they are parsed, compiled and searched in the queue
+/// for CPU-bound work.
 const MAX_INLINE_PARSE_BYTES: usize = 64 << 10;
 /// Maximum total length of all policy texts in bytes. Every node holds all texts in memory.
 const MAX_TOTAL_POLICY_BYTES: usize = 64 << 20;
@@ -111,7 +111,7 @@ impl Policies {
     }
 
     /// Returns `true` if a cache of unions was emptied since the last call. The token cache should then drop old
-    /// callers too, because they keep the emptied unions in memory.
+    /// callers too, because they keep the removed unions in memory.
     pub(super) fn take_emptied_flag(&self) -> bool {
         self.unions.take_emptied_flag()
     }
@@ -163,8 +163,8 @@ impl Policies {
         Ok(())
     }
 
-    /// Returns those of the named policies that exist and have not expired, with their names. The built-in
-    /// `response-wrapping` always exists.
+    /// Returns the policies with these names, each with its name. Omits policies that do not exist or have expired. The
+    /// built-in `response-wrapping` always exists.
     pub(super) fn existing_policies<'p>(
         &'p self,
         names: &'p [String],
@@ -230,7 +230,7 @@ fn document_write(name: &str, expected: u64, stored: Option<&StoredPolicy>) -> R
     Ok(AuthWrite::Document(DocumentWrite { key, expected, body }))
 }
 
-/// Decodes and parses a policy text that a client sent; a long text in the queue for CPU-bound work.
+/// Decodes and parses a policy text that a client sent. A long text is parsed in the queue for CPU-bound work.
 async fn parse_text(sent: String) -> Result<(String, Policy)> {
     let read = |sent: String| {
         let text = Policy::text_of(&sent);
@@ -285,9 +285,8 @@ impl Auth {
     /// `cas`, `cas_required`. The name is converted to its canonical spelling. Returns warnings.
     ///
     /// # Errors
-    /// `Invalid` for a name that cannot be written, for a text that cannot be parsed, for an expiration that is in the
-    /// past or that is given for `default`, and for a `cas` that is required but missing or differs from the stored
-    /// version.
+    /// `Invalid` in these cases: the policy `name` cannot be written; the text cannot be parsed; the expiration is in
+    /// the past, or is given for `default`; `cas` is required but missing, or differs from the stored version.
     pub async fn policy_write(&self, name: &str, fields: &Fields) -> Result<Warnings> {
         let requested_name = name;
         let name = validate_policy_name(name)?;
@@ -328,8 +327,8 @@ impl Auth {
         Ok(warnings)
     }
 
-    /// Returns the warning that a policy is stored under the canonical spelling `name`, which differs from the
-    /// requested one.
+    /// Returns the warning that a policy is stored under its canonical spelling `name` instead of the requested
+    /// spelling.
     pub fn renamed_policy_warning(name: &str) -> String {
         format!("the policy is stored as {name:?}: names are lower case, without leading or trailing blanks")
     }
@@ -369,8 +368,8 @@ impl Auth {
         Ok(())
     }
 
-    /// Commits a change of the policy `name`, and publishes a snapshot in which it is `now` or, for `None`, removed.
-    /// Publishing cannot fail.
+    /// Commits a change of the policy `name`, and publishes a snapshot in which the policy is replaced by `now`, or
+    /// removed if `now` is `None`. Publishing cannot fail.
     async fn commit_policy(&self, unit: Vec<AuthWrite>, name: &str, now: Option<PolicyEntry>) -> Result<()> {
         self.commit_or_reload(unit).await?;
         let policies = self.policies.load();
@@ -393,8 +392,8 @@ impl Auth {
         Ok(())
     }
 
-    /// Returns the expiration that a request sets. Rejects a time in the past, with which the write would only remove
-    /// the current policy, and any time for `default`, which cannot be deleted.
+    /// Returns the expiration that a request sets. Rejects a time in the past, because the write would only remove the
+    /// current policy. Rejects any time for `default`, because this policy cannot be deleted.
     fn expiration_of(&self, name: &str, fields: &Fields) -> Result<Option<Time>> {
         match self.given_expiration(fields)? {
             Some(_) if name == DEFAULT_POLICY => {

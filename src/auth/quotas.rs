@@ -77,8 +77,8 @@ impl Auth {
         }))
     }
 
-    /// Creates a rate-limit quota, or changes those settings of the existing quota that are given: `path`, `role`,
-    /// `rate`, `interval`, `block_interval`, `inheritable`.
+    /// Creates a rate-limit quota, or changes the existing quota. Settings that are not given stay unchanged. The
+    /// settings are `path`, `role`, `rate`, `interval`, `block_interval`, `inheritable`.
     ///
     /// # Errors
     /// `Invalid` for an invalid setting, for a scope that another quota has, and for too many quotas; store errors.
@@ -122,7 +122,7 @@ impl Auth {
         self.quotas.load().config().clone()
     }
 
-    /// Changes with `change` the settings that all quotas share.
+    /// Applies `change` to the settings that all quotas share.
     ///
     /// # Errors
     /// The errors of `change`; store errors.

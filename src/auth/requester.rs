@@ -1,8 +1,13 @@
 //! The requester record: the identity of a caller in stored records, such as the record of each certificate.
 //!
-//! A requester record is a text of three words, to be short: the stored hash of the token's accessor in base64url, by
-//! which the token is found while it exists; the entity id in base64url, or nothing; the display name. It contains
-//! neither the accessor nor the token. Records of earlier versions of Signet contain only the hash, in hexadecimal.
+//! A requester record is a short text with three parts, separated by spaces:
+//!
+//! - the stored hash of the token's accessor in base64url, by which the token can be found while it exists;
+//! - the entity id in base64url, or nothing;
+//! - the display name.
+//!
+//! It contains neither the accessor nor the token. Records of earlier versions of Signet contain only the hash, in
+//! hexadecimal.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;

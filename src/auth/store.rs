@@ -226,14 +226,15 @@ pub enum AuthWrite {
     TokenSweep {
         /// Current time.
         now: Time,
-        /// Maximum number of expired tokens, and of tokens without uses left, not counting descendants.
+        /// Maximum number of expired tokens to delete, and separately of tokens without uses left. Descendants are not
+        /// counted.
         limit: u32,
     },
-    /// Creates (version 1) or replaces an entity; `Conflict` if the stored version is not the one before the new
+    /// Creates (version 1) or replaces an entity; `Conflict` if the new version does not directly follow the stored
     /// version, or if another entity has the same name.
     EntityPut(EntityRow),
-    /// Creates or replaces an alias, as [`AuthWrite::EntityPut`]. `Conflict` also when its entity no longer exists, or
-    /// already has another alias at the mount.
+    /// Creates or replaces an alias, like [`AuthWrite::EntityPut`]. `Conflict` also when the alias's entity no longer
+    /// exists, or already has another alias at the mount.
     AliasPut(AliasRow),
     /// Postpones the removal of an entity whose `kept_until` is set.
     EntityPostpone {
@@ -269,9 +270,9 @@ pub const MAX_TOKENS_PER_REVOCATION: usize = 500;
 pub struct RevokedTokens {
     /// Hashes of the tokens that were deleted.
     pub gone: Vec<TokenHash>,
-    /// Hashes of tokens that are not deleted yet and must be revoked again. The write has marked as used up those that
-    /// it reached: requests with them are rejected, they create no children, and a sweep deletes them if the revocation
-    /// is not repeated. The others are unchanged.
+    /// Hashes of tokens that are not deleted yet and must be revoked again. The write marked the tokens that it reached
+    /// as used up: requests with these tokens are rejected, they create no children, and a sweep deletes them if the
+    /// revocation is not repeated. The write did not change the other tokens in this list.
     pub left: Vec<TokenHash>,
     /// `true` if a descendant was already marked as used up. Another revocation may then be deleting the descendants of
     /// that token.
@@ -289,7 +290,7 @@ pub enum AuthOutcome {
     UsesLeft(u32),
     /// Result of a revocation; its lists are empty when the token does not exist.
     Revoked(RevokedTokens),
-    /// Number of rows that a sweep deleted, or of entities that a sweep checked.
+    /// Number of rows that a sweep deleted, or number of entities that a sweep checked.
     Swept(u32),
 }
 
@@ -300,7 +301,8 @@ pub trait AuthStore: Send + Sync {
     /// unit waits in the same queue and changes nothing.
     fn commit(&self, unit: Vec<AuthWrite>) -> BoxFuture<'static, Result<Vec<AuthOutcome>>>;
 
-    /// `true` if the store has rejected a write, as with a full disk, and no trial write has succeeded since then.
+    /// `true` if the store has rejected a write, for example because the disk is full, and no trial write has succeeded
+    /// since then.
     fn writes_fail(&self) -> bool;
 
     /// Tests whether writes work again: writes and deletes, in one commit, a document that is larger than a certificate
@@ -321,7 +323,7 @@ pub trait AuthStore: Send + Sync {
     /// Finds the row of a token by its hash, even if the token has expired. Does not find a token of a deleted mount.
     fn token(&self, hash: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>>;
 
-    /// Finds the row of a token by the hash of its accessor, as [`AuthStore::token`].
+    /// Finds the row of a token by the hash of its accessor, like [`AuthStore::token`].
     fn token_by_accessor(&self, accessor: TokenHash) -> BoxFuture<'static, Result<Option<TokenRow>>>;
 
     /// Returns the entry at `path` in the cubbyhole of a token.
@@ -330,9 +332,9 @@ pub trait AuthStore: Send + Sync {
     /// Returns the paths of a token's cubbyhole entries in byte order.
     fn cubbyhole_paths(&self, token: TokenHash) -> BoxFuture<'static, Result<Vec<String>>>;
 
-    /// Returns up to `limit` token rows whose accessor hash is greater than `after`, sorted by accessor hash, including
-    /// expired and used-up tokens. If a body cannot be decrypted, the row has an empty body, so that one damaged row
-    /// does not hide the others.
+    /// Returns up to `limit` token rows whose accessor hash is greater than `after`, sorted by accessor hash. Rows of
+    /// expired and used-up tokens are included. If a body cannot be decrypted, the row has an empty body, so that one
+    /// damaged row does not hide the others.
     fn tokens(&self, after: TokenHash, limit: u32) -> BoxFuture<'static, Result<Vec<TokenRow>>>;
 
     /// Returns the last restore of the store, and the number of tokens that never expire.
@@ -361,8 +363,8 @@ pub trait AuthStore: Send + Sync {
     fn secret_id(&self, mount: MountId, role: i64, key: SecretIdKey)
     -> BoxFuture<'static, Result<Option<SecretIdRow>>>;
 
-    /// Returns up to `limit` accessors of a role's secret ids that are live at `now`, those that sort after `after`, in
-    /// byte order.
+    /// Returns the accessors of a role's secret ids that are live at `now`, in byte order: the first `limit` accessors
+    /// that sort after `after`.
     fn secret_id_accessors(
         &self,
         mount: MountId,

@@ -83,8 +83,8 @@ impl Auth {
     /// Returns the lookup response for the caller's own token, whose text is `token`.
     ///
     /// # Errors
-    /// `Forbidden` with `bad token` if the token has expired or was revoked since the caller was identified; store
-    /// errors.
+    /// `Forbidden` with `bad token` if the token has expired or was revoked after the caller was identified;
+    /// store errors.
     pub async fn lookup_self(&self, caller: &Caller, token: &str) -> Result<Value> {
         if caller.is_batch() {
             return self.lookup(token).await;
@@ -153,7 +153,7 @@ impl Auth {
     }
 
     /// Returns one page of tokens: up to `limit` of those whose accessor hash is greater than `after`, in the order of
-    /// that hash, which is the only index. Each item is the hash, and the accessor if the token is live.
+    /// that hash, because the store has no other index. Each item is the hash, and the accessor if the token is live.
     ///
     /// # Errors
     /// Store errors.

@@ -1,10 +1,10 @@
 //! Response wrapping: a response is stored instead of sent, and can be fetched once with a single-use wrapping token.
 //!
 //! [`Auth::wrap`] stores the response and its token in one commit; the client receives the token ([`WrapInfo`]) and
-//! passes it on. Fetching the response deletes the token's row only if it has a use left, so exactly one of several
-//! concurrent requests succeeds, on any node. The others get the error for an invalid token. A recipient who gets that
-//! error knows that another client has fetched the response. The stored response is encrypted, and is deleted when the
-//! token expires.
+//! passes it on. A request that fetches the response deletes the token's row, which is possible only while the token
+//! has a use left. So exactly one of several concurrent requests succeeds, on any node. The others get the error for an
+//! invalid token. A recipient who gets that error knows that another client has fetched the response. The stored
+//! response is encrypted, and is deleted when the token expires.
 
 use std::time::Duration;
 

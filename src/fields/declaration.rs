@@ -74,7 +74,7 @@ pub trait Resource: Default + 'static {
     /// The fields of the kind `secret`.
     const SECRETS: &'static [FieldSlot<Self, Secret>];
 
-    /// Sets the `flag` fields from a request; fields that are absent there are unchanged.
+    /// Sets the `flag` fields from a request. Fields that the request does not contain are unchanged.
     ///
     /// # Errors
     /// `Invalid`, naming the field.
@@ -85,8 +85,8 @@ pub trait Resource: Default + 'static {
         Ok(())
     }
 
-    /// Sets the `text` fields from a request, with at most `max_bytes` bytes each; fields that are absent there are
-    /// unchanged.
+    /// Sets the `text` fields from a request, with at most `max_bytes` bytes each. Fields that the request does not
+    /// contain are unchanged.
     ///
     /// # Errors
     /// `Invalid`, naming the field.
@@ -97,7 +97,8 @@ pub trait Resource: Default + 'static {
         Ok(())
     }
 
-    /// Sets the fields of durations and whole numbers from a request; fields that are absent there are unchanged.
+    /// Sets the fields of durations and whole numbers from a request. Fields that the request does not contain are
+    /// unchanged.
     ///
     /// # Errors
     /// `Invalid`, naming the field.
@@ -111,7 +112,7 @@ pub trait Resource: Default + 'static {
         Ok(())
     }
 
-    /// Sets the `list` fields from a request; fields that are absent there are unchanged.
+    /// Sets the `list` fields from a request. Fields that the request does not contain are unchanged.
     ///
     /// # Errors
     /// `Invalid`, naming the field.

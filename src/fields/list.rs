@@ -1,8 +1,8 @@
 //! Parses lists and maps in the forms that clients send, and checks their limits before building them.
 //!
-//! An entry in a text costs the sender one byte and the server dozens. So lists in texts have the same limits as JSON
-//! lists: commas are counted before a text is split, and JSON within a text is parsed with a deserializer that counts
-//! values.
+//! An entry in a text costs the sender one byte, but costs the server dozens of bytes of memory. So lists in texts have
+//! the same limits as JSON lists: commas are counted before a text is split, and JSON within a text is parsed with a
+//! deserializer that counts values.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -36,9 +36,9 @@ impl ListLimit {
         Self { entries, bytes, rejects_only_empty: false }
     }
 
-    /// Returns this limit, changed to reject a list in which all entries are empty, as an unset variable in a script
-    /// produces. Used for lists that restrict nothing when they are empty: dropping the empty entries would remove the
-    /// restriction.
+    /// Returns this limit, changed to reject a list in which all entries are empty. An unset variable in a script
+    /// produces such a list. Used for lists that restrict nothing when they are empty: dropping the empty entries would
+    /// remove the restriction.
     pub const fn rejecting_only_empty(self) -> Self {
         Self { rejects_only_empty: true, ..self }
     }
@@ -66,8 +66,8 @@ pub(super) enum ListError {
 }
 
 impl ListError {
-    /// Converts to the error for the client, with the field name and the violated limit. `wanted` describes the
-    /// accepted form.
+    /// Converts this error to the error for the client, which contains the field name and the violated limit. `wanted`
+    /// describes the accepted form.
     pub(super) fn into_error(self, name: &str, wanted: &str, limit: ListLimit) -> Error {
         match self {
             Self::WrongType => type_error(name, wanted),

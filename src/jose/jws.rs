@@ -36,13 +36,13 @@ impl<'t> CompactJws<'t> {
         decode_object(self.header)
     }
 
-    /// Decodes the payload and returns its members, as [`CompactJws::header`]. The caller must verify the signature
+    /// Decodes the payload and returns its members, like [`CompactJws::header`]. The caller must verify the signature
     /// before it uses them.
     pub(crate) fn payload(&self) -> Option<Map<String, Value>> {
         decode_object(self.payload)
     }
 
-    /// `true` if the object's signature by `key` with `algorithm` is valid.
+    /// `true` if the object has a valid signature by `key` with `algorithm`.
     pub(crate) fn is_signed_by(&self, key: &JwsVerificationKey, algorithm: JwsAlgorithm) -> bool {
         let signature = URL_SAFE_NO_PAD.decode(self.signature);
         signature.is_ok_and(|signature| key.verifies(algorithm, self.signing_input.as_bytes(), &signature))

@@ -75,7 +75,7 @@ async fn sweep_leases(mounts: Arc<Mounts>) {
 async fn sweep_secret_ids(mounts: Arc<Mounts>) {
     loop {
         if let Err(error) = mounts.auth.sweep_secret_ids().await {
-            telemetry::warn_task_failed("deletion of ended secret ids failed; it is retried", &error);
+            telemetry::warn_task_failed("deletion of expired secret ids failed; it is retried", &error);
         }
         let _ = tokio::time::timeout(MAX_SWEEP_INTERVAL, mounts.auth.logins().wait_for_sweep()).await;
     }
@@ -87,7 +87,7 @@ async fn sweep_recorded_responses(mounts: Arc<Mounts>) {
         tokio::time::sleep(MAX_SWEEP_INTERVAL).await;
         if let Err(error) = mounts.pki.sweep_recorded_responses().await {
             telemetry::warn_task_failed(
-                "deletion of expired responses to idempotency keys failed; it is retried",
+                "deletion of expired responses recorded for idempotency keys failed; it is retried",
                 &error,
             );
         }

@@ -93,8 +93,8 @@ impl Mounts {
         })
     }
 
-    /// Reloads all state of a mount that is open on this node, after the database has lost committed writes, as in a
-    /// failover. Revocations and CRLs are reloaded in the background.
+    /// Reloads all state of a mount that is open on this node. Called after the database has lost committed writes, for
+    /// example in a failover. Revocations and CRLs are reloaded in the background.
     ///
     /// # Errors
     /// As [`Mounts::reload_mount`].
@@ -126,8 +126,8 @@ impl Mounts {
     }
 }
 
-/// Logs an `Internal` error, such as for a document that a newer version wrote and this one cannot read, so that this
-/// node still applies other changes. Returns all other errors.
+/// Logs an `Internal` error, so that this node still applies other changes; returns all other errors. An `Internal`
+/// error occurs, for example, if a newer version of Signet wrote a document that this version cannot read.
 fn log_if_unreadable(what: &str, error: Error) -> Result<()> {
     if error.kind() == Kind::Internal {
         telemetry::warn_task_failed(what, &error);

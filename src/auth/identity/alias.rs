@@ -45,7 +45,7 @@ impl Auth {
                 Some(of) => match of.alias_at(accessor) {
                     Some(alias) => self.update_alias(alias, &change).await,
                     None => Err(Error::internal(format!(
-                        "entity {}: lacks the alias at {accessor} by which it was found",
+                        "entity {}: was found by its alias at {accessor}, but has no such alias",
                         of.id
                     ))),
                 },
@@ -123,8 +123,8 @@ impl Auth {
         let mut unit = permanent_entity_write(&entity, alias.updated_at)?;
         unit.push(AuthWrite::AliasPut(alias.row()?));
         let stored = self.store.commit(unit).await;
-        // The cached entities are marked as changed even if the commit failed, because the store may have committed
-        // nevertheless.
+        // The cached entities are marked as changed even if the commit failed, because the store may nevertheless have
+        // committed the change.
         self.entities.mark_changed(&known.entity);
         self.entities.mark_changed(&alias.entity);
         stored.map(|_| Some(alias))
@@ -162,8 +162,8 @@ fn unknown_entity_error() -> Error {
     Error::invalid("invalid canonical ID")
 }
 
-/// Returns the write that turns the entity of a login into a permanent one, because an operator gives it an alias; no
-/// write if the entity is permanent already.
+/// Returns the write that makes an entity permanent. It is used when an operator gives an alias to an entity that a
+/// login created. Returns no write if the entity is permanent already.
 fn permanent_entity_write(entity: &Entity, now: Time) -> Result<Vec<AuthWrite>> {
     if entity.kept_until.is_none() {
         return Ok(Vec::new());

@@ -13,15 +13,15 @@ use std::time::Duration;
 use super::entity::Entity;
 use crate::clock::Time;
 
-/// Maximum age, since the read from the store, of an entity that the cache returns.
+/// Maximum age of an entity that the cache returns, counted from the time at which it was read from the store.
 const MAX_CACHED_ENTITY_AGE: Duration = Duration::from_millis(500);
 /// Maximum time for which callers use an entity after it was read. The cache keeps the entity for that time, so that a
 /// change can mark it as changed.
 const MAX_USED_ENTITY_AGE: Duration = Duration::from_secs(1);
 const MAX_CACHED_ENTITIES: usize = 65_536;
 
-/// An entity as read from the store, with a flag that is shared by all callers that refer to it and set when the entity
-/// changes.
+/// An entity as read from the store, and a flag that is set when the entity changes. All callers of the entity share
+/// the flag.
 #[derive(Clone)]
 pub struct EntityRef {
     entity: Arc<Entity>,

@@ -116,8 +116,8 @@ impl Auth {
         entity.version += 1;
         entity.updated_at = self.clock.now();
         let stored = self.store.commit(vec![AuthWrite::EntityPut(entity.row()?)]).await;
-        // The cached entity is marked as changed even if the commit failed, because the store may have committed
-        // nevertheless.
+        // The cached entity is marked as changed even if the commit failed, because the store may nevertheless have
+        // committed the change.
         self.entities.mark_changed(&entity.id);
         stored.map(drop)
     }

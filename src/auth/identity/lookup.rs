@@ -57,8 +57,8 @@ impl Auth {
         retry_on_conflict("identity", async || self.find_or_create_entity(&mount.accessor, login, now).await).await
     }
 
-    /// Makes one attempt to find or create the entity of a login; `Conflict` when a concurrent login created or removed
-    /// it first.
+    /// Makes one attempt to find or create the entity of a login; `Conflict` when the entity was created or removed
+    /// concurrently.
     async fn find_or_create_entity(&self, accessor: &str, login: &LoginAlias, now: Time) -> Result<EntityRef> {
         let by = EntityBy::Alias { accessor: accessor.to_owned(), name: login.name.clone() };
         let Some(known) = self.read_entity(by.clone()).await? else {
@@ -120,7 +120,7 @@ impl Auth {
         self.existing_entity(id).await?.map(require_enabled).transpose()
     }
 
-    /// Returns the entity with this id, as [`Auth::enabled_entity`], but also if it is disabled.
+    /// Returns the entity with this id, like [`Auth::enabled_entity`], but also returns a disabled entity.
     ///
     /// # Errors
     /// `Forbidden` when the entity is deleted; store errors.

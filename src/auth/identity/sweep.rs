@@ -1,4 +1,5 @@
-//! Removal of entities that a login created, no operator changed, and no token uses.
+//! Removal of unused entities: an entity is removed if a login created it, no operator has changed it, and no token
+//! uses it.
 //!
 //! An index finds the entities whose `kept_until` has passed. An entity that still has tokens is checked again later.
 //! Batch tokens are not stored, so they postpone the check until they end ([`Auth::postpone_entity_removal`]).
@@ -15,8 +16,8 @@ const MAX_ENTITIES_PER_COMMIT: u32 = 200;
 const MAX_COMMITS_PER_SWEEP: u32 = 20;
 /// Time until an entity that still has tokens is checked again.
 const ENTITY_RECHECK_INTERVAL: Duration = Duration::from_secs(3_600);
-/// Time that an entity stays beyond its `kept_until`, because its token may be in the course of being stored, and
-/// clocks of nodes may differ.
+/// Time for which an entity is kept after its `kept_until`, because a login may still be storing the entity's token,
+/// and the clocks of the nodes may differ.
 const ENTITY_REMOVAL_GRACE: Duration = Duration::from_secs(300);
 
 impl Auth {
@@ -31,8 +32,8 @@ impl Auth {
                 limit: MAX_ENTITIES_PER_COMMIT,
             };
             match self.store.commit(vec![step]).await?.as_slice() {
-                // The removed entities had no token, so no cached caller refers to them and the cache needs no change
-                // mark.
+                // No token used the removed entities, so no cached caller refers to them, and they are not marked as
+                // changed in the cache.
                 [AuthOutcome::Swept(looked)] if *looked == MAX_ENTITIES_PER_COMMIT => {}
                 _ => break,
             }

@@ -2,8 +2,9 @@
 //!
 //! A client presents a token that the provider's directory signed for this service. The claims of the token identify
 //! the client. A role may also require that the client runs on a certain resource of the provider, such as a virtual
-//! machine, which the claims and the provider's API must prove (`proof`). Only version 1 tokens of the directory are
-//! accepted: their issuer is the one in its discovery document. `login` has the steps of a login in order.
+//! machine. The claims and the provider's API must prove this (`proof`). Only version 1 tokens of the directory are
+//! accepted, because a token must have the issuer that the directory's discovery document names. `login` has the steps
+//! of a login in order.
 
 mod arm_id;
 mod bounds;

@@ -35,7 +35,7 @@ pub(crate) trait AuthMethod: Sized + Send + Sync + 'static {
     ) -> Result<Self::Derived>;
 
     /// Returns the writes to commit together with the document of the role `_name`. The role changes from `_before` to
-    /// `_after`; `None` if it does not exist.
+    /// `_after`; `_before` is `None` for a new role, and `_after` is `None` for a deleted one.
     fn accompanying_writes(
         _mount: MountId,
         _name: &str,
@@ -77,7 +77,7 @@ impl<M: AuthMethod> MethodView<M> {
         Self::new(config, roles, Some(before))
     }
 
-    /// Returns a view in which the role `folded` is replaced or, for `None`, removed.
+    /// Returns a view in which the role `folded` is replaced by `role`, or removed if `role` is `None`.
     pub(super) fn with_role(&self, folded: &str, role: Option<Versioned<M::Role>>) -> Result<Self> {
         Self::new(self.config.clone(), self.roles.with_role(folded, role), Some(self))
     }

@@ -1,4 +1,4 @@
-//! An open mount of an authentication method: holds its view, and is the only code that replaces it.
+//! An open mount of an authentication method. It holds the mount's view, and no other code replaces that view.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ pub(crate) struct MethodMount<M: AuthMethod> {
     view: ArcSwap<MethodView<M>>,
     /// Held during a change, so that changes run one at a time.
     write_lock: FairSemaphore,
-    /// `true` after a write failed that the store may nevertheless have committed, until the state is reloaded. Changes
-    /// only while `write_lock` is held.
+    /// `true` if a write failed, the store may nevertheless have committed it, and the state was not reloaded
+    /// afterwards. Changes only while `write_lock` is held.
     write_outcome_unknown: AtomicBool,
 }
 
@@ -33,7 +33,7 @@ pub(crate) trait AnyMethodMount: Send + Sync {
     /// Reloads the configuration and roles from the store, and publishes them as a new view.
     fn reload(&self) -> BoxFuture<'_, Result<()>>;
 
-    /// Reloads as [`AnyMethodMount::reload`] if an earlier write failed with an unknown outcome.
+    /// Calls [`AnyMethodMount::reload`] if an earlier write failed with an unknown outcome.
     fn reload_after_unknown_write(&self) -> BoxFuture<'_, Result<()>>;
 
     /// Returns the token settings of a role; `None` if the role does not exist.

@@ -85,7 +85,7 @@ impl<R> Roles<R> {
         Self(self.0.clone())
     }
 
-    /// Returns a copy in which the role `folded` is replaced or, for `None`, removed.
+    /// Returns a copy in which the role `folded` is replaced by `role`, or removed if `role` is `None`.
     pub(super) fn with_role(&self, folded: &str, role: Option<Versioned<R>>) -> Self {
         let mut roles = self.0.clone();
         match role {

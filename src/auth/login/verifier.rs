@@ -2,7 +2,8 @@
 //!
 //! A method creates one [`JwtVerifier`] per write of its configuration. The steps are: format ([`parse_jwt`]), header,
 //! keys, signature, claims. A token with a rejected header causes no request, and references to keys inside a token are
-//! ignored. A malformed token is `Invalid`, a rejected one `Forbidden`; keys that cannot be fetched are `Unavailable`.
+//! ignored. The error is `Invalid` for a malformed token, `Forbidden` for a rejected token, and `Unavailable` if keys
+//! cannot be fetched.
 
 mod cache;
 mod keys;

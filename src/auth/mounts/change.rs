@@ -21,9 +21,9 @@ use crate::telemetry;
 /// Kind of the stored documents of mounts; a document is named after the mount's path.
 const MOUNT_DOCUMENT_KIND: &str = "mount";
 
-/// Name of a document that some changes write, so that two nodes cannot make them concurrently: enabling or moving a
-/// mount, changing a mount's list of managed keys, and deleting a managed key. The second of two concurrent changes
-/// fails with a conflict on this document, and is checked again.
+/// Name of a document that prevents two nodes from making certain changes concurrently: enabling or moving a mount,
+/// changing a mount's list of managed keys, and deleting a managed key. Each such change writes the document. The
+/// second of two concurrent changes fails with a conflict on the document, and is checked again.
 const MOUNT_ORDER_DOCUMENT: &str = "mount-order";
 
 const MAX_MOUNT_PATH_BYTES: usize = 128;
@@ -207,8 +207,8 @@ impl Auth {
         retry_on_conflict(format_args!("path {path}"), attempt).await
     }
 
-    /// Commits a change of one mount, and publishes a table in which the mount at `path` is `now` or, for `None`,
-    /// removed. Publishing cannot fail.
+    /// Commits a change of one mount, and publishes a table in which the mount at `path` is replaced by `now`, or
+    /// removed if `now` is `None`. Publishing cannot fail.
     async fn commit_mount(&self, unit: Vec<AuthWrite>, path: &str, now: Option<Mount>) -> Result<()> {
         self.commit_table(unit, |table| table.with_mount(path, now)).await
     }
@@ -223,8 +223,8 @@ impl Auth {
         Ok(())
     }
 
-    /// Returns the paths of the mounts whose `allowed_managed_keys` contain the key `name`, and a write that fails with
-    /// `Conflict` if any mount's list changes in the meantime.
+    /// Returns the paths of the mounts whose `allowed_managed_keys` contain the key `name`. Also returns a write that
+    /// fails with `Conflict` if the list of any mount changes in the meantime.
     ///
     /// # Errors
     /// Store errors.

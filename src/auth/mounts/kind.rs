@@ -39,7 +39,7 @@ pub enum MountClass {
     Secrets,
     /// Authentication methods, which are mounted through `sys/auth`.
     Methods,
-    /// Types that this version of Signet does not know, which cannot be mounted.
+    /// Types that this version of Signet does not know. They cannot be mounted.
     Unknown,
 }
 

@@ -4,8 +4,10 @@
 //!
 //! 1. the rule with exactly this path;
 //! 2. for a list, the rule for the path without the trailing `/`;
-//! 3. the best matching pattern (`patterns` has the order), then for a list the best one without the trailing `/`. The
-//!    path with its `/` comes first, or listing `secret/private/` would bypass a deny on `secret/private/*`.
+//! 3. the best pattern that matches this path (`patterns` has the order);
+//! 4. for a list, the best pattern that matches the path without the trailing `/`.
+//!
+//! Step 3 comes before step 4: otherwise, listing `secret/private/` could bypass a deny on `secret/private/*`.
 
 use std::borrow::Cow;
 use std::collections::btree_map::Entry;
@@ -65,8 +67,9 @@ struct CompiledRules {
     patterns: PathPatterns<Arc<RuleTerms>>,
 }
 
-/// The rules with names in canonical spelling. The route of a request determines which path segments are names. So the
-/// rules are compiled for each set of name positions when a request first needs it.
+/// The rules with names in canonical spelling. The route of a request determines which path segments are names. So
+/// there are separate compiled rules for each set of name positions. They are compiled for the first request that has
+/// names at these positions.
 struct CanonicalRules {
     merged: MergedTerms<Arc<str>>,
     /// Maximum number of sets of name positions whose rules `known` caches.
@@ -185,7 +188,7 @@ impl Acl {
         }
     }
 
-    /// Returns the capabilities that the rules grant on a path; a path that ends in `/` is that of a list.
+    /// Returns the capabilities that the rules grant on a path. A path that ends in `/` is the path of a list request.
     pub fn capabilities(&self, request_path: RequestPath<'_>) -> Capabilities {
         self.decide_by(request_path, request_path.path.ends_with('/'), |terms| {
             terms.map(|terms| terms.capabilities).unwrap_or_default()
@@ -269,8 +272,8 @@ fn merge_terms<P: Ord>(merged: &mut MergedTerms<P>, path: P, terms: &Arc<RuleTer
     }
 }
 
-/// Estimates the size in bytes of a path and its terms. Terms that are shared with a parsed policy count only with
-/// `may_unite`, because they may be copied and merged later.
+/// Estimates the size in bytes of a path and its terms. Terms that are shared with a parsed policy are counted only if
+/// `may_unite` is `true`: they may then be copied and merged later.
 fn estimate_bytes(path: &str, terms: &Arc<RuleTerms>, may_unite: bool) -> usize {
     /// Bytes of one rule's entries in the tables.
     const TABLE_ENTRY_BYTES: usize = 128;

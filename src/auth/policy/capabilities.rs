@@ -34,7 +34,7 @@ impl Capabilities {
     pub const LIST: Self = Self(32);
     /// The capability `scan`: accepted in policies, but no request needs it.
     pub const SCAN: Self = Self(64);
-    /// The capability `sudo`, which some paths require in addition to that of the operation.
+    /// The capability `sudo`, which some paths require in addition to the capability that the operation needs.
     pub const SUDO: Self = Self(128);
     /// The capability `deny`, which removes all others.
     pub const DENY: Self = Self(256);

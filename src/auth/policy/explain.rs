@@ -94,7 +94,8 @@ pub fn merge_rules<'p>(
     all
 }
 
-/// Explains the decision on `request_path` for a caller with these policies; with `list`, the path ends in `/`.
+/// Explains the decision on `request_path` for a caller with these policies. If `list` is `true`, the path must end in
+/// `/`.
 pub fn explain<'p>(
     policies: impl IntoIterator<Item = (&'p str, &'p Policy)>,
     identity: Option<&dyn TemplateValues>,
@@ -117,8 +118,8 @@ pub fn explain<'p>(
     Explanation { decides: Some(decides), others, expired, too_many: false }
 }
 
-/// Merges rules as [`merge_rules`], with names at the positions `spelt` in canonical spelling. Also returns the expired
-/// rules.
+/// Merges rules like [`merge_rules`], but converts the names at the positions `spelt` to canonical spelling. Also
+/// returns the expired rules.
 fn merge_canonical_rules<'p>(
     policies: impl IntoIterator<Item = (&'p str, &'p Policy)>,
     identity: Option<&dyn TemplateValues>,

@@ -36,7 +36,7 @@ pub(super) fn canonical_forms(text: &str) -> Vec<String> {
     others.into_iter().chain([lowered.clone()]).collect()
 }
 
-/// Added to the ends of the canonical form of a byte string, so that it equals no other text.
+/// Text before and after the canonical form of a byte string, so that the form equals no other text.
 const BYTE_STRING_END: &str = "\0";
 
 /// Returns the hexadecimal digits of a byte string without separators; `None` if the text is no byte string. `head` and
@@ -82,7 +82,7 @@ fn canonical_network(network: IpNet) -> String {
     }
 }
 
-/// Values with the same meaning as another word, each followed by that canonical word.
+/// Pairs of values with the same meaning; the second value of a pair is the canonical one.
 const VALUE_SYNONYMS: [(&str, &str); 3] =
     [("default-batch", "batch"), ("default-service", "service"), ("azure", "cloudb")];
 
@@ -101,7 +101,8 @@ fn name_form(text: &str, open: bool) -> String {
     if let Some((_, word)) = VALUE_SYNONYMS.iter().find(|(other, _)| *other == text) {
         return (*word).to_owned();
     }
-    // Only letters may follow the prefix: a host name, which may also begin with such a prefix, is converted below.
+    // Only letters may follow the prefix. Otherwise, the text may be a host name that begins in the same way; host
+    // names are converted below.
     let is_word = |word: &&str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphabetic());
     if let Some(usage) = KEY_USAGE_PREFIXES.iter().find_map(|begin| text.strip_prefix(begin)).filter(is_word) {
         return usage.to_owned();
@@ -110,7 +111,7 @@ fn name_form(text: &str, open: bool) -> String {
     if *serial != *text {
         return serial.into_owned();
     }
-    // The type of an otherName value is written `utf-8` or `utf8`.
+    // Clients write the type of an otherName value as `utf-8` or `utf8`.
     let text = text.replacen(";utf-8:", ";utf8:", 1);
     let (local, host) =
         text.rsplit_once('@').map_or(("", &text[..]), |(_, host)| text.split_at(text.len() - host.len()));

@@ -1,10 +1,10 @@
 //! Parameter rules of a path: the fields that a request must, may and must not contain.
 //!
 //! Engines decode fields leniently (`"true"`, `1` and `true` are one boolean; a text may be a list), and policies do
-//! not know the type of a field. So a *denied* name matches in any letter case, and a denied value in every way in
-//! which an engine could read it (`values`). An *allowed* value must match the whole field and, if the field may be a
-//! list, every item: otherwise `evil.test,a.example.com` would match `*.example.com`. *Required* and *allowed* consider
-//! only names that the endpoint reads. A null counts as absent, except in a PATCH, where it removes a value.
+//! not know the type of a field. So a *denied* name matches in any letter case, and a denied value matches if an engine
+//! could read the field as that value (`values`). An *allowed* value must match the whole field and, if the field may
+//! be a list, every item: otherwise `evil.test,a.example.com` would match `*.example.com`. *Required* and *allowed*
+//! consider only names that the endpoint reads. A null counts as absent, except in a PATCH, where it removes a value.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -72,7 +72,7 @@ pub(crate) type ParameterLists = BTreeMap<String, Vec<Value>>;
 pub struct ParameterRules {
     /// Parameters that a request may contain, with their accepted values; an empty map allows any parameter.
     pub(super) allowed: ParameterLists,
-    /// Parameters that a request must not contain, or not with the listed values.
+    /// Parameters that a request must not contain, each with its denied values; an empty list denies every value.
     pub(super) denied: ParameterLists,
     /// Names of parameters that a request must contain, in lower case.
     pub(super) required: BTreeSet<String>,
@@ -112,8 +112,8 @@ impl ParameterRules {
         self.violation(operation, parameters).is_none()
     }
 
-    /// Returns the first rule that a request violates, as text for the client. A list request is treated as having no
-    /// parameters; a delete request as having only those that its endpoint reads.
+    /// Returns the first rule that a request violates, as text for the client. A list request violates no rule. In a
+    /// delete request, fields that its endpoint does not read are ignored, and no parameter is required.
     pub fn violation(&self, operation: Operation, parameters: &RequestParameters<'_>) -> Option<String> {
         if self.is_empty() || operation == Operation::List {
             return None;
@@ -211,8 +211,8 @@ fn is_allowed_value(value: &Value, rules: &[Value]) -> bool {
         }
 }
 
-/// `true` if a scalar equals an allowed value, or if its whole text and each item of that text read as a list match
-/// one. `false` if the comparison budget is exhausted.
+/// `true` if a scalar equals an allowed value. Also `true` if its whole text matches an allowed pattern and, when the
+/// text is read as a list, every item matches one too. `false` if the comparison budget is exhausted.
 fn is_allowed_text(value: &Value, rules: &[Value], budget: &MatchBudget) -> bool {
     let mut one = Fields::default();
     one.set("v", value.clone());

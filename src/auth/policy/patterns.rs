@@ -1,9 +1,9 @@
 //! Path patterns: rules whose path ends in `*` or has a segment `+`, compiled into a trie of segments.
 //!
-//! If several patterns match, the first of these criteria that differs selects the one that decides: (a) the later
-//! first `+` or final `*`, (b) no final `*`, (c) fewer `+`, (d) the greater length, (e) the lexicographically greater
-//! text. This order is total, so patterns are ranked at compile time and a lookup keeps the best rank. A lookup visits
-//! each node of the trie at most once, for any set of patterns.
+//! If several patterns match, these criteria are applied in order until one of them selects the deciding pattern: (a)
+//! its first wildcard (`+` or final `*`) comes later, (b) it has no final `*`, (c) it has fewer `+`, (d) it is longer,
+//! (e) its text is lexicographically greater. This order is total, so patterns are ranked at compile time and a lookup
+//! keeps the best rank. A lookup visits each node of the trie at most once, for any set of patterns.
 
 use std::cmp::Ordering;
 
@@ -108,8 +108,8 @@ impl<T: Clone> PathPatterns<T> {
         Self { nodes, values: order.into_iter().map(|(.., value)| value.clone()).collect() }
     }
 
-    /// Returns the value of the pattern that decides on `path`. With `list`, a final `+` also matches the empty last
-    /// segment.
+    /// Returns the value of the pattern that decides on `path`. If `list` is `true`, a final `+` also matches the empty
+    /// last segment.
     pub(super) fn find(&self, path: &str, list: bool) -> Option<&T> {
         let mut best = usize::MAX;
         self.find_best_rank(0, Some(path), list, &mut best);
@@ -138,8 +138,8 @@ impl<T: Clone> PathPatterns<T> {
 }
 
 impl PatternNode {
-    /// Returns the rank of the pattern with the longest matching prefix: of the patterns at one node, it takes
-    /// precedence by criterion (a) or (d) of this module.
+    /// Returns the rank of the pattern with the longest matching prefix. It takes precedence over the other patterns in
+    /// `prefixes` by criterion (a) or (d) of this module.
     fn longest_prefix(&self, segment: &[u8]) -> Option<usize> {
         self.lengths.iter().find_map(|length| {
             let start = segment.get(..*length)?;

@@ -84,7 +84,7 @@ fn read_path(mut item: PolicyItem, rules: &mut Vec<Rule>) -> Result<(), PolicySy
         }),
         (0, PolicyTree::Object(paths)) => paths.into_iter().try_for_each(|path| {
             if !path.labels.is_empty() {
-                return Err(format!("line {}: a path block has one label", path.line));
+                return Err(format!("line {}: a path block must have exactly one label", path.line));
             }
             read_path(PolicyItem { labels: vec![path.key], key: item.key.clone(), ..path }, rules)
         }),

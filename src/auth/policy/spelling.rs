@@ -1,10 +1,10 @@
 //! Canonical spelling of names that have several spellings.
 //!
-//! `ADMIN` is the policy `admin`, `awskms` the key type `cloudakms`, `0A-0B` the serial `0a:0b`. A request is
-//! authorized, executed and recorded under the canonical spelling of its path. Rules are converted too, so a rule
-//! applies in every spelling. The route of a request, not the rule, determines which path segments are such names
-//! (`+/acl/ADMIN` matches several routes). Rules are therefore converted for each set of name positions
-//! ([`NameSegments`]).
+//! For example, `ADMIN` names the policy `admin`, `awskms` names the key type `cloudakms`, and `0A-0B` names the serial
+//! number `0a:0b`. A request is authorized, executed and recorded under the canonical spelling of its path. Rules are
+//! converted too, so a rule applies in every spelling. The route of a request, not the rule, determines which path
+//! segments are such names (`+/acl/ADMIN` matches several routes). Rules are therefore converted for each set of name
+//! positions ([`NameSegments`]).
 //!
 //! Different names of one object (the id and the name of an issuer) are not spellings: a policy must contain both.
 
@@ -54,8 +54,8 @@ impl Spelling {
         }
     }
 
-    /// Returns the canonical spelling of a name in the path of a rule, as [`Spelling::canonical`]. A `+` stays as it
-    /// is; if the name ends in `*`, the text before it is converted as the start of a name.
+    /// Returns the canonical spelling of a name in the path of a rule, like [`Spelling::canonical`]. A `+` stays
+    /// unchanged. If the name ends in `*`, the text before the `*` is converted as the start of a name.
     fn canonical_in_rule(self, part: &str) -> Cow<'_, str> {
         let Some(begin) = part.strip_suffix('*') else {
             return self.canonical(part);
@@ -86,7 +86,8 @@ pub fn lower(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns a policy name in lower case and trimmed. Blanks stay if trimming would leave no name, or a slash at an end.
+/// Returns a policy name in lower case and trimmed. The name is not trimmed if the trimmed name would be empty, or
+/// would begin or end with a slash.
 fn canonical_policy_name(name: &str) -> Cow<'_, str> {
     let bare = name.trim();
     lower(if bare.is_empty() || bare.starts_with('/') || bare.ends_with('/') { name } else { bare })
@@ -98,7 +99,7 @@ fn canonical_policy_name_start(begin: &str) -> Cow<'_, str> {
     lower(if bare.starts_with('/') { begin } else { bare })
 }
 
-/// Returns the canonical spelling of a serial number or, unless `whole`, of the start of one.
+/// Returns the canonical spelling of a serial number or, if `whole` is `false`, of the start of a serial number.
 fn canonical_serial(text: &str, whole: bool) -> Cow<'_, str> {
     let digits = strip_hex_prefix(text);
     let is_serial = digits.bytes().all(|b| b.is_ascii_hexdigit() || matches!(b, b':' | b'-'));

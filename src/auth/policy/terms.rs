@@ -20,16 +20,16 @@ pub struct RuleTerms {
     pub capabilities: Capabilities,
     /// Rules on request parameters; usually empty.
     pub parameters: ParameterRules,
-    /// Minimum TTL with which a client must have the response wrapped; zero for no minimum. A minimum or maximum makes
+    /// Minimum TTL that a client must request for the wrapped response; zero for no minimum. A minimum or maximum makes
     /// wrapping mandatory.
     pub min_wrapping: Duration,
-    /// Maximum TTL with which a client may have the response wrapped; zero for no maximum. A minimum or maximum makes
+    /// Maximum TTL that a client may request for the wrapped response; zero for no maximum. A minimum or maximum makes
     /// wrapping mandatory.
     pub max_wrapping: Duration,
 }
 
 impl RuleTerms {
-    /// Merges into these terms those of another rule with the same path.
+    /// Merges the terms of another rule with the same path into these terms.
     pub(super) fn merge(&mut self, other: &Self) {
         self.capabilities = self.capabilities.or(other.capabilities);
         self.min_wrapping = lesser_limit(self.min_wrapping, other.min_wrapping);
@@ -57,7 +57,7 @@ fn lesser_limit(one: Duration, other: Duration) -> Duration {
     if one.is_zero() || other.is_zero() { one.max(other) } else { one.min(other) }
 }
 
-/// The number of rules of a caller, and of path segments in their patterns.
+/// The number of a caller's rules, and the number of path segments in all patterns of these rules.
 #[derive(Default)]
 pub(super) struct RuleCounts {
     pub rules: usize,

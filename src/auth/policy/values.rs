@@ -82,7 +82,7 @@ impl<'a> FieldReadings<'a> {
         }
     }
 
-    /// `true` if any reading of the field equals, or matches as a pattern, one of the denied values.
+    /// `true` if any reading of the field equals one of the denied values, or matches a denied value that is a pattern.
     pub(super) fn match_any_rule(&self, values: &[Value]) -> bool {
         self.is_too_long || values.iter().any(|value| self.matches_rule(value))
     }
@@ -122,7 +122,7 @@ impl<'a> FieldReadings<'a> {
         as_flag || as_number || as_duration() || as_time()
     }
 
-    /// `true` if a text of the field equals `wanted`, or matches `wanted` as a pattern.
+    /// `true` if a text of the field equals `wanted` or, if `wanted` is a pattern, matches it.
     fn contains_match(&self, wanted: &str) -> bool {
         if !is_pattern(wanted) {
             return self.texts.contains(wanted);
@@ -140,14 +140,14 @@ struct NestedTexts {
 }
 
 impl NestedTexts {
-    /// Maximum number of collected texts: each value of a request body once by itself and once as a member, and the
-    /// whole.
+    /// Maximum number of collected texts. Each value in a request body may be collected twice, by itself and as a
+    /// member; the whole field adds one more text.
     const MAX_TEXTS: usize = 2 * MAX_VALUES + 1;
     /// Maximum total size of the collected texts in bytes: twice the maximum size of a request body.
     const MAX_BYTES: usize = 8 << 20;
 
-    /// Adds all texts in `value`. With `is_sent`, texts that contain JSON are parsed too, but not JSON within that
-    /// JSON. Returns `false` if a limit is exceeded.
+    /// Adds all texts in `value`. If `is_sent` is `true`, texts that contain JSON are parsed too, but not JSON within
+    /// that JSON. Returns `false` if a limit is exceeded.
     fn add(&mut self, value: &Value, is_sent: bool) -> bool {
         let has_capacity = match value {
             Value::Object(members) => members.iter().all(|(name, member)| {

@@ -32,7 +32,7 @@ pub(super) struct QuotaScope {
     pub(super) mount: Option<String>,
     /// A path relative to the mount, or a prefix of such paths that ends in `*`; `""` for the whole mount.
     pub(super) below: String,
-    /// The role that requests name (to issue, sign or log in); `""` for any.
+    /// Role that a request to issue, sign or log in must name; `""` for any.
     pub(super) role: String,
 }
 
@@ -57,7 +57,7 @@ resource! {
     pub struct QuotaConfig {
         /// Paths that are exempt from quotas, together with all paths below them; a final `*` matches any suffix.
         list(EXEMPT_PATH_LIMITS) rate_limit_exempt_paths = DEFAULT_EXEMPT_PATHS.map(str::to_owned).to_vec();
-        /// Exempt paths relative to the root namespace. Since this is the only namespace, they have the same effect as
+        /// Exempt paths relative to the root namespace. There is no other namespace, so they have the same effect as
         /// `rate_limit_exempt_paths`.
         list(EXEMPT_PATH_LIMITS) absolute_rate_limit_exempt_paths;
         /// `true` to write requests that a quota rejects to the audit log.

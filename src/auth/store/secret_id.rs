@@ -59,7 +59,7 @@ pub enum SecretIdWrite {
     Sweep {
         /// Current time.
         now: Time,
-        /// Maximum number of expired secret ids, and of those of deleted roles.
+        /// Maximum number of expired secret ids to delete, and separately of secret ids of deleted roles.
         limit: u32,
     },
 }

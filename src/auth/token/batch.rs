@@ -1,8 +1,9 @@
 //! Batch tokens, which are not stored.
 //!
 //! The text of a batch token is its record, encrypted with the data keys of the store, so that only nodes of the same
-//! database can read or create one. A batch token is valid until it expires, its parent is revoked or expires, or the
-//! authentication mount of its login is deleted. It has no accessor, and cannot be renewed, revoked or limited in uses.
+//! database can read or create a batch token. A batch token is valid until it expires, its parent is revoked or
+//! expires, or the authentication mount of its login is deleted. It has no accessor, and cannot be renewed, revoked or
+//! limited in uses.
 
 use std::sync::Arc;
 
@@ -21,8 +22,8 @@ use crate::error::{Error, Kind, Result};
 /// Prefix of every batch token, and of no other token.
 pub(super) const BATCH_TOKEN_PREFIX: &str = "b.";
 
-/// Purpose with which batch tokens are encrypted. A value that was encrypted for another purpose is not accepted as
-/// one.
+/// Purpose with which batch tokens are encrypted. A value that was encrypted for another purpose is not accepted as a
+/// batch token.
 const BATCH_TOKEN_SEAL_PURPOSE: &str = "batch token";
 
 /// Minimum length of the encrypted part of a batch token, in characters.
@@ -43,8 +44,8 @@ pub(in crate::auth) struct BatchToken {
 }
 
 impl BatchToken {
-    /// Hash of the stored token that owns the leases of this batch token, and whose revocation ends them; `None` for an
-    /// orphan.
+    /// Hash of the stored token that owns the leases of this batch token; the leases end when that token is revoked.
+    /// `None` for an orphan.
     pub(in crate::auth) fn parent(&self) -> Option<TokenHash> {
         self.parent
     }

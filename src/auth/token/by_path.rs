@@ -65,8 +65,8 @@ impl TokenLease {
 }
 
 impl Auth {
-    /// Returns the lease with this id; `None` if its token is not live. For a moved mount, the path in the id may be
-    /// the one at the token's creation or the current one.
+    /// Returns the lease with this id; `None` if its token is not live. If the mount was moved, the id may contain the
+    /// path at the token's creation or the current path.
     ///
     /// # Errors
     /// Store errors.
@@ -91,9 +91,9 @@ impl Auth {
         }
     }
 
-    /// Revokes, with their descendants, all tokens that expire and were created at or below `prefix`; or only one
-    /// token, if `prefix` is the id of its lease. May miss tokens that are created during the call. Returns the number
-    /// of tokens whose record cannot be read.
+    /// Revokes all tokens that expire and were created at or below `prefix`. If `prefix` is the id of a token's lease,
+    /// revokes only that token. The descendants of revoked tokens are revoked too. May miss tokens that are created
+    /// during the call. Returns the number of tokens whose record cannot be read.
     ///
     /// # Errors
     /// Store errors; some tokens may be revoked then, and repeating the call revokes the others.
@@ -202,7 +202,7 @@ fn may_be_in_scopes(scopes: &[PathScope], row: &TokenRow) -> bool {
     scopes.iter().any(|scope| scope.mount.is_none_or(|mount| row.mount == Some(mount)))
 }
 
-/// `true` if the token in `row`, created at `path`, belongs to the scope and `path` is exactly that of the scope.
+/// `true` if the token in `row`, created at `path`, belongs to the scope, and `path` is exactly the path of the scope.
 fn is_at_scope_path(scope: &PathScope, row: &TokenRow, path: &str) -> bool {
     scope.shown.is_empty() && scope.stored == path && scope.includes(row.mount, path)
 }

@@ -35,7 +35,8 @@ pub enum CreatePath<'a> {
 
 impl Auth {
     /// Creates a token with the token of `parent`, and returns the new token with warnings. `sudo` is `true` if the
-    /// parent has this capability on the path of the request. `fields` are those of `TokenRequest`.
+    /// parent has this capability on the path of the request. `fields` are the request fields that `TokenRequest`
+    /// parses.
     ///
     /// # Errors
     /// `Invalid` with the violated rule; store errors.

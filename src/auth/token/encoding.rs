@@ -2,7 +2,8 @@
 //!
 //! A text consists of its creation time in milliseconds and random characters. The hash starts with that time too, so
 //! that new rows are adjacent in the index, and inserts into millions of rows touch only the end of the index. The
-//! holder of a token can read this time from its text, but the lookup response contains it as well.
+//! holder of a token can read this time from its text. That reveals nothing new, because the lookup response contains
+//! the time too.
 
 use aws_lc_rs::digest;
 

@@ -72,8 +72,8 @@ impl PolicyGrant<'_> {
         }
     }
 
-    /// Determines the policies without lists of a token role: they must be among those of the parent, unless the parent
-    /// has `sudo`.
+    /// Determines the policies if no token role lists any. Requested policies must be among the policies of the parent,
+    /// unless the parent has `sudo`.
     fn policies_by_parent(self) -> Result<Vec<String>> {
         let mut names = self.requested;
         let parent = self.parent;

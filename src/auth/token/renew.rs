@@ -32,7 +32,7 @@ impl Auth {
         self.renew_row(self.live_row(caller.hash).await?.ok_or_else(token_not_found)?, token, increment).await
     }
 
-    /// Renews the token with this text, as [`Auth::renew_self`].
+    /// Renews the token with this text, like [`Auth::renew_self`].
     ///
     /// # Errors
     /// As [`Auth::renew_self`].

@@ -27,7 +27,7 @@ pub(super) struct TokenRequest {
     pub(super) batch: Option<bool>,
     pub(super) display_name: String,
     pub(super) meta: BTreeMap<String, String>,
-    /// Name of an alias at the token mount, whose entity the token gets; `""` for none.
+    /// Name of an alias at the token mount. The token gets the entity of this alias. `""` for none.
     pub(super) entity_alias: String,
 }
 
@@ -69,8 +69,8 @@ impl TokenRequest {
     }
 }
 
-/// Returns the display name of the token: `token-` and `name`, with all characters except ASCII letters and digits
-/// replaced by `-`; `token` without a name.
+/// Returns the display name of the token: `token-` and `name`. In `name`, all characters except ASCII letters and
+/// digits are replaced by `-`. If `name` is empty, returns `token`.
 fn parse_display_name(name: &str) -> Result<String> {
     if name.len() > MAX_DISPLAY_NAME_BYTES {
         return Err(Error::invalid(format!("display_name: longer than {MAX_DISPLAY_NAME_BYTES} bytes")));

@@ -11,7 +11,8 @@ use crate::auth::Auth;
 use crate::auth::store::{AuthOutcome, AuthWrite, MAX_TOKENS_PER_REVOCATION, RevokedTokens, TokenHash};
 use crate::error::{Error, Result};
 
-/// Maximum number of expired tokens, and of used-up ones, that one step of a sweep deletes.
+/// Maximum number of expired tokens that one step of a sweep deletes. The same maximum applies separately to used-up
+/// tokens.
 const TOKENS_PER_SWEEP_STEP: u32 = 500;
 /// Maximum number of steps of one sweep.
 const STEPS_PER_SWEEP: u32 = 20;
@@ -76,8 +77,8 @@ impl Auth {
         }
     }
 
-    /// Returns the hash of a token text; the token may not exist. `Invalid` for a batch token, `None` for one that is
-    /// no longer valid.
+    /// Returns the hash of a token text; the token may not exist. Returns `None` for a batch token that is no longer
+    /// valid, and `Invalid` for a valid batch token.
     async fn stored_token_hash(&self, token: &str) -> Result<Option<TokenHash>> {
         if !is_batch(token) {
             return Ok(hash_of(token));
@@ -147,8 +148,8 @@ impl Auth {
         ended
     }
 
-    /// Deletes expired and used-up tokens in small batches, and expired policies, quotas of deleted mounts and unused
-    /// entities. Returns the number of deleted tokens. Called periodically; safe to cancel.
+    /// Deletes expired and used-up tokens in small batches. Also deletes expired policies, quotas of deleted mounts,
+    /// and unused entities. Returns the number of deleted tokens. Called periodically; safe to cancel.
     ///
     /// # Errors
     /// Store errors.
@@ -159,8 +160,8 @@ impl Auth {
         self.sweep_quotas().await?;
         let mut removed: usize = 0;
         for _ in 0..STEPS_PER_SWEEP {
-            // Stop while a revocation with several commits is in progress: it still needs tokens that the sweep would
-            // delete.
+            // If a revocation with several commits is in progress, the sweep stops: the revocation still needs tokens
+            // that the sweep would delete.
             let Ok(alone) = self.revocation_lock.try_write() else { break };
             let RevokedTokens { gone, left, .. } = self.store.sweep_tokens(now, TOKENS_PER_SWEEP_STEP).await?;
             self.tokens.remove(&left);

@@ -94,8 +94,8 @@ impl Auth {
         retry_on_conflict(format_args!("token role {name:?}"), attempt).await
     }
 
-    /// Commits a change of the role `name`, and publishes a snapshot in which the role is `now` or, for `None`,
-    /// removed. Publishing cannot fail.
+    /// Commits a change of the role `name`, and publishes a snapshot in which the role is replaced by `now`, or removed
+    /// if `now` is `None`. Publishing cannot fail.
     async fn commit_token_role(&self, name: &str, expected: u64, now: Option<TokenRole>) -> Result<()> {
         let body = now.as_ref().map(serde_json::to_vec).transpose().map_err(Error::internal)?;
         let key = DocumentKey { mount: SYSTEM_MOUNT, kind: TOKEN_ROLE_DOCUMENT_KIND, name: name.to_owned() };

@@ -26,8 +26,8 @@ struct CurrentRootToken {
 }
 
 impl Auth {
-    /// Creates a root token that never expires, with the text `given` or a random text. It becomes the current root
-    /// token of its display name, and the previous one is revoked unless its text is `given`.
+    /// Creates a root token that never expires, with the text `given` or a random text. The new token becomes the
+    /// current root token of `display_name`. The previous current root token is revoked, unless its text is `given`.
     ///
     /// # Errors
     /// `Invalid` when `given` is not 1 to 512 printable ASCII bytes without blanks, or looks like a batch token;
@@ -70,8 +70,8 @@ impl Auth {
         Ok(token)
     }
 
-    /// Creates another root token that never expires. If its display name has no current root token, it becomes the
-    /// current one.
+    /// Creates another root token that never expires. If `display_name` has no current root token, the new token
+    /// becomes the current one.
     ///
     /// # Errors
     /// Store errors; `Conflict` when another call creates the first root token concurrently.

@@ -133,7 +133,7 @@ impl TokenTerms {
         }
     }
 
-    /// Applies the given fields as [`TokenTerms::merged`], but reads only the fields in `known` and does not validate
+    /// Applies the given fields like [`TokenTerms::merged`], but reads only the fields in `known` and does not validate
     /// the result.
     pub(super) fn merge_fields(&self, fields: &Fields, known: &[&str]) -> Result<Self> {
         let mut terms = self.clone();
@@ -168,8 +168,8 @@ impl TokenTerms {
         Ok(terms)
     }
 
-    /// Returns the name under which the request contains a field: `name` itself or its deprecated name, which is
-    /// recorded.
+    /// Returns the name under which the request contains a field: `name` itself or its deprecated name. A deprecated
+    /// name is recorded in the settings.
     fn find_given_name(&mut self, fields: &Fields, known: &[&str], name: &'static str) -> Option<&'static str> {
         let deprecated_name = name.strip_prefix("token_").filter(|deprecated_name| known.contains(deprecated_name));
         let old = deprecated_name.filter(|deprecated_name| fields.has(deprecated_name));

@@ -93,8 +93,8 @@ impl AppRole {
     }
 }
 
-/// Returns the TTL of a new secret id, limited to the mount's maximum, and a warning if that differs from `requested`.
-/// Zero and `None` select the mount's maximum.
+/// Returns the TTL of a new secret id, limited to the mount's maximum, and a warning if this TTL differs from
+/// `requested`. Zero and `None` select the mount's maximum.
 pub(super) fn cap_secret_id_ttl(mount: &Mount, field: &str, requested: Option<Duration>) -> (Duration, Option<String>) {
     let max = mount.max_ttl();
     let shown = format_duration(max);

@@ -48,7 +48,8 @@ fn hash_role_id(role_id: &str) -> [u8; 32] {
     hash
 }
 
-/// Returns the writes that reserve the role id of `after` and release the one of `before`, if they differ.
+/// Returns the writes that reserve the role id of `after` and release the role id of `before`; none if the two are
+/// equal.
 pub(super) fn role_id_writes(
     mount: MountId,
     name: &str,

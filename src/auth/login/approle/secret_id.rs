@@ -23,9 +23,10 @@ pub(crate) struct SecretIdRequest {
     pub(crate) text: Option<Secret>,
     /// Metadata of the tokens that logins with the secret id receive.
     pub(crate) metadata: BTreeMap<String, String>,
-    /// Networks from which clients may log in with the secret id; they must lie within those of the role.
+    /// Networks from which clients may log in with the secret id; they must lie within the networks of the role.
     pub(crate) cidr_list: Vec<Network>,
-    /// Networks from which the received tokens may be used. They replace those of the role, and must lie within them.
+    /// Networks from which the received tokens may be used. They replace the networks of the role, and must lie within
+    /// them.
     pub(crate) token_bound_cidrs: Vec<Network>,
     /// Maximum number of uses of the secret id; 0 for no limit, `None` for the role's setting.
     pub(crate) num_uses: Option<u32>,

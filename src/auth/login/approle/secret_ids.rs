@@ -95,7 +95,7 @@ impl MethodMount<AppRoleMethod> {
         self.find_in_role(view.roles().get(name).ok_or_else(|| invalid_role_error(name))?, named, now).await
     }
 
-    /// Finds a secret id of `role`, as [`MethodMount::look_up_secret_id`].
+    /// Finds a secret id of `role`, like [`MethodMount::look_up_secret_id`].
     pub(super) async fn find_in_role(&self, role: &AppRole, named: SecretIdRef, now: Time) -> Result<Option<SecretId>> {
         let row = self.store().secret_id(self.mount(), role.number, named.key(role)).await?;
         row.map_or(Ok(None), |row| SecretId::parse_live(row, now))
@@ -120,7 +120,8 @@ impl MethodMount<AppRoleMethod> {
         self.view().roles().get(name).map(|role| role.number).ok_or_else(|| invalid_role_error(name))
     }
 
-    /// Returns up to `limit` accessors of a role's live secret ids, those that sort after `after`, in byte order.
+    /// Returns the accessors of a role's live secret ids in byte order: the first `limit` accessors that sort after
+    /// `after`.
     pub(crate) fn secret_id_accessors(
         &self,
         role: i64,

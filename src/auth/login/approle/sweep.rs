@@ -3,14 +3,15 @@
 use crate::auth::Auth;
 use crate::error::Result;
 
-/// Maximum number of expired secret ids, and of those of deleted roles, that one commit deletes.
+/// Maximum number of expired secret ids that one commit deletes. The same maximum applies separately to the secret ids
+/// of deleted roles.
 const MAX_SECRET_IDS_PER_COMMIT: u32 = 500;
 /// Maximum number of commits of one sweep.
 const MAX_COMMITS_PER_SWEEP: u32 = 100;
 
 impl Auth {
-    /// Deletes the secret ids of all mounts that have expired or whose role was deleted, in batches. Returns the number
-    /// of deleted secret ids. Called periodically; safe to cancel.
+    /// Deletes secret ids in all mounts, in batches: those that have expired, and those whose role was deleted. Returns
+    /// the number of deleted secret ids. Called periodically; safe to cancel.
     ///
     /// # Errors
     /// Store errors.

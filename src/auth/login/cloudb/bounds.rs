@@ -47,7 +47,8 @@ impl CloudbRoleBounds {
     /// Validates the lists when an operator writes a role.
     ///
     /// # Errors
-    /// `Invalid` for a role without any list, or with which every identity of the tenant could log in.
+    /// `Invalid` for a role without any list, and for a role with which every identity of the tenant could log
+    /// in.
     pub(super) fn check(&self) -> Result<()> {
         if *self == Self::default() {
             return Err(Error::invalid("must have at least one bound constraint when creating/updating a role"));
@@ -59,7 +60,7 @@ impl CloudbRoleBounds {
     /// sufficient restrictions.
     ///
     /// # Errors
-    /// `Forbidden`, as [`CloudbRoleBounds::check`].
+    /// `Forbidden` if [`CloudbRoleBounds::check`] would reject the role.
     pub(super) fn require_sufficient(&self) -> Result<()> {
         if self.are_sufficient() { Ok(()) } else { Err(forbidden(UNRESTRICTED_ROLE_ERROR)) }
     }

@@ -74,7 +74,7 @@ impl CloudbClaims {
             && !self.groups.iter().any(|group| contains_ignore_case(&bounds.bound_group_ids, group))
         {
             return Err(if self.groups.is_empty() && self.overage {
-                forbidden("token claim groups: omitted by the directory, as there are too many (groups overage)")
+                forbidden("token claim groups: omitted by the directory, because there are too many (groups overage)")
             } else {
                 forbidden("groups not authorized")
             });

@@ -99,7 +99,7 @@ impl<'p> GraphClient<'p> {
         }
     }
 
-    /// Removes the client secret with this key id; succeeds if it does not exist any more.
+    /// Removes the client secret with this key id. Succeeds if the secret no longer exists.
     ///
     /// # Errors
     /// As [`GraphClient::find_application`].

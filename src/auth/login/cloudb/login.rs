@@ -1,8 +1,8 @@
 //! The steps of a `cloudb` login.
 //!
-//! Local checks come first, so that a client with an invalid token causes no request to the provider, except rarely for
-//! the directory's keys. For a role without resource restrictions, the claims of the token are sufficient. The
-//! identification of the client has one deadline, and holds no lock or thread while it waits.
+//! Local checks come first, so that a client with an invalid token causes no request to the provider. The only
+//! exceptions are rare requests for the directory's keys. For a role without resource restrictions, the claims of the
+//! token are sufficient. The identification of the client has one deadline, and holds no lock or thread while it waits.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -42,7 +42,8 @@ struct IdentifiedClient {
 ///
 /// # Errors
 /// `Invalid` for missing or malformed fields, `Forbidden` for insufficient proof, `BadGateway` when the provider
-/// rejects this service's credential, `Unavailable` when directory or provider do not respond; as [`Auth::log_in`].
+/// rejects this service's credential, `Unavailable` when directory or provider do not respond; the errors of
+/// [`Auth::log_in`].
 pub(crate) async fn log_in(
     auth: &Auth,
     services: &Arc<CloudbServices>,
@@ -140,7 +141,7 @@ async fn identify_client(
 /// Returns the application id in the token's claims if it belongs to an identity in the proven resource group.
 ///
 /// # Errors
-/// `Forbidden` if it does not; as [`CloudbProvider::has_identity_with_client_id`].
+/// `Forbidden` if it does not; the errors of [`CloudbProvider::has_identity_with_client_id`].
 async fn find_owned_app_id(
     provider: &CloudbProvider,
     proven: &ProvenResource<'_>,

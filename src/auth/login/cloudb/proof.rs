@@ -16,8 +16,8 @@ pub(super) const COMPUTE_NAMESPACE: &str = "Microsoft.Compute";
 pub(super) const MACHINE_TYPE: &str = "virtualMachines";
 pub(super) const SCALE_SET_TYPE: &str = "virtualMachineScaleSets";
 
-/// The resource in a login request, after the token's claims have confirmed it and the role allows it. Only such
-/// resources are looked up at the provider.
+/// A resource in a login request that the token's claims confirm and the role allows. Only such resources are looked up
+/// at the provider.
 #[derive(Debug, PartialEq)]
 pub(super) struct ProvenResource<'p> {
     pub(super) subscription: &'p str,

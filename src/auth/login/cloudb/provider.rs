@@ -53,8 +53,8 @@ impl CloudbProvider {
         api_base_url(&self.services.urls.graph, self.config.cloud.graph)
     }
 
-    /// Fetches an access token for the API at `resource`, with the application's client secret or, without one, the
-    /// identity of the machine on which this server runs.
+    /// Fetches an access token for the API at `resource`. Authenticates with the application's client secret or, if it
+    /// is empty, with the identity of the machine on which this server runs.
     ///
     /// # Errors
     /// As [`CloudbTokenRequest::fetch`].
@@ -108,7 +108,7 @@ impl CloudbProvider {
     /// Fetches the next page of a list from `link`, which must have the origin of the resource API.
     ///
     /// # Errors
-    /// `Unavailable` for a link to another origin; as [`CloudbProvider::get_url`].
+    /// `Unavailable` for a link to another origin; the errors of [`CloudbProvider::get_url`].
     pub(super) async fn get_next_page<T: DeserializeOwned>(&self, call: &'static str, link: &str) -> Result<T> {
         let origin = |text: &str| Url::parse(text).ok().map(|url| url.origin());
         let api_origin = origin(self.arm_url()).filter(|api_origin| api_origin.is_tuple());

@@ -86,7 +86,7 @@ impl CloudbProvider {
     /// Queries the location and the identities' principals of a proven resource.
     ///
     /// # Errors
-    /// `Forbidden` when the resource does not exist or has no identity; as [`CloudbProvider::get`].
+    /// `Forbidden` when the resource does not exist or has no identity; the errors of [`CloudbProvider::get`].
     pub(super) async fn query_resource(&self, proven: &ProvenResource<'_>) -> Result<ResourceDetails> {
         let of = |kind, name| ArmId::of(proven.subscription, proven.group, COMPUTE_NAMESPACE, kind, name).path();
         let (body, whose): (ResourceResponse, _) = match proven.selector {
@@ -111,8 +111,8 @@ impl CloudbProvider {
         Ok(ResourceDetails { location: body.location.unwrap_or_default(), principals })
     }
 
-    /// Returns the principals of a resource's identities. For a flexible scale set the API lists identities without
-    /// principals; with `look_up`, those are queried one by one.
+    /// Returns the principals of a resource's identities. For a flexible scale set, the API lists identities without
+    /// principals. If `look_up` is `true`, the principals of these identities are queried one by one.
     async fn principals(&self, identity: ResourceIdentity, look_up: bool) -> Result<Vec<String>> {
         let mut principals: Vec<String> = identity.principal_id.into_iter().collect();
         let mut lookups = 0;
@@ -144,7 +144,7 @@ impl CloudbProvider {
     /// `true` if `client_id` is the client id of a user-assigned identity in the resource group.
     ///
     /// # Errors
-    /// `Unavailable` when the list of identities has too many pages; as [`CloudbProvider::get`].
+    /// `Unavailable` when the list of identities has too many pages; the errors of [`CloudbProvider::get`].
     pub(super) async fn has_identity_with_client_id(
         &self,
         proven: &ProvenResource<'_>,
@@ -198,8 +198,8 @@ impl UserAssignedIdentity {
 }
 
 impl ResourceTypeList {
-    /// Returns the newest API version of a type that is no preview. Versions are ISO dates, so they are compared as
-    /// text.
+    /// Returns the newest API version of a type, ignoring preview versions. Versions are ISO dates, so they are
+    /// compared as text.
     fn newest_stable_version(&self, kind: &str) -> Option<&str> {
         let entry = self.resource_types.iter().find(|known| known.resource_type.eq_ignore_ascii_case(kind))?;
         let stable_versions =

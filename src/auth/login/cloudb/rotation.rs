@@ -1,9 +1,9 @@
 //! State of the rotation of this service's client secret.
 //!
 //! The state is part of the configuration document, so a rotation survives a crash and all nodes see the same state;
-//! each step changes it by compare-and-set. A `Requested` secret is abandoned after five minutes, and removed at the
+//! each step changes it by compare-and-set. A `Requested` secret is abandoned after five minutes, and removed from the
 //! directory. A `Created` secret is tested after a minute and then replaces the current one. Replaced secrets are
-//! removed at the directory, except a secret that an operator configured: it may be in use elsewhere.
+//! removed from the directory. A secret that an operator configured is not removed, because it may be in use elsewhere.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(crate) struct SecretRotation {
     #[serde(with = "instant::option", default)]
     expires: Option<Time>,
     pub(super) next: Option<PendingSecret>,
-    /// The directory's key ids of replaced secrets that must still be removed there.
+    /// The directory's key ids of replaced secrets that must still be removed from the directory.
     #[serde(default)]
     pub(super) retired: Vec<String>,
 }
@@ -53,11 +53,11 @@ pub(super) enum PendingSecret {
 
 #[derive(PartialEq)]
 pub(super) enum DueRotationStep {
-    /// Remove at the directory the abandoned secret with this name.
+    /// Remove the abandoned secret with this name from the directory.
     RemoveAbandoned(String),
     /// Replace the current secret with this secret, which has this key id.
     Promote(Secret, String),
-    /// Remove at the directory the replaced secret with this key id.
+    /// Remove the replaced secret with this key id from the directory.
     RemoveReplaced(String),
 }
 

@@ -10,7 +10,8 @@ use crate::outbound::cloudb::IMDS_URL;
 use crate::outbound::{Outbound, validate_base_url};
 use crate::secret::Secret;
 
-/// Base URLs of the provider's services. A URL that is set replaces the one that the `environment` of a mount selects.
+/// Base URLs of the provider's services. If a URL is set here, it is used instead of the URL for the `environment` of a
+/// mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CloudbUrls {
     /// Base URL of the directory, which issues tokens.
@@ -48,7 +49,8 @@ impl CloudbUrls {
 pub struct CloudbSettings {
     /// Base URLs of the provider's services.
     pub urls: CloudbUrls,
-    /// PEM file of the CA certificates trusted for these URLs, replacing the system's; `None` for the system's.
+    /// PEM file with the CA certificates that are trusted for these URLs instead of the system's CA certificates;
+    /// `None` to trust the system's.
     pub ca_file: Option<PathBuf>,
     /// Defaults for values that a mount's configuration leaves empty.
     pub fallback: CloudbFallback,

@@ -20,8 +20,8 @@ pub(super) fn claim_values(value: &Value) -> &[Value] {
     }
 }
 
-/// `true` if one of the claim's values equals one of the values that the role requires, or matches it as a pattern if
-/// `globs`. Values of different types are never equal, and a blank text never matches.
+/// `true` if one of the claim's values equals one of the values that the role requires. If `globs` is `true`, the
+/// required values are patterns. Values of different types are never equal, and a blank text never matches.
 pub(super) fn matches_bound(bound: &Value, claim: &Value, globs: bool) -> bool {
     claim_values(bound).iter().any(|bound| claim_values(claim).iter().any(|value| equals_bound(bound, value, globs)))
 }

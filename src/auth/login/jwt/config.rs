@@ -107,7 +107,7 @@ impl JwtConfig {
     /// Sets the accepted signature algorithms; an empty list selects the default.
     ///
     /// # Errors
-    /// `Invalid` for an unsupported algorithm, including `none` and those with a shared secret.
+    /// `Invalid` for an unsupported algorithm, including `none` and algorithms with a shared secret.
     pub(crate) fn set_algorithms(&mut self, names: &[String]) -> Result<()> {
         let of = |name: &String| {
             let known = "RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512 or EdDSA";

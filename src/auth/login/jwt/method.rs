@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(is_same(&first, &keys().await), [true, true]);
         let second = write().await;
         assert_eq!(is_same(&first, &second), [false, false]);
-        // Node 0 deletes and writes the configuration again before the other node has reloaded it.
+        // Node 0 deletes the configuration and writes it again, before the other node has reloaded it.
         nodes[0].delete_config().await.unwrap();
         assert_eq!(is_same(&second, &write().await), [false, false]);
     }

@@ -22,7 +22,7 @@ const MAX_ROLE_MAP_ENTRIES: usize = 100;
 const MAX_CLAIM_BYTES: usize = 1024;
 /// Maximum number of groups accepted in a token.
 const MAX_TOKEN_GROUPS: usize = 1_000;
-/// Maximum length in bytes of a client's name, as in its token.
+/// Maximum length in bytes of the client's name in a token.
 const MAX_CLIENT_NAME_BYTES: usize = 1024;
 
 /// Limits of one list of a role. A list of only empty entries is rejected, because an empty list restricts nothing.
@@ -50,11 +50,11 @@ resource! {
         stored bound_claims: BoundClaims as ["bound_claims_type", "bound_claims"];
         /// Claims to copy into the metadata of the client, each with the metadata key to copy it to.
         value claim_mappings: BTreeMap<String, String>;
-        /// Seconds for which a token without `exp` is valid after its `nbf` or `iat`; 0 for the default, negative for
-        /// none.
+        /// A token without `exp` is valid for this number of seconds after its `nbf` or `iat`; 0 for the default,
+        /// negative for none.
         integer expiration_leeway;
-        /// Seconds before its `exp` from which a token without `nbf` and `iat` is valid; 0 for the default, negative
-        /// for none.
+        /// A token without `nbf` and `iat` becomes valid this number of seconds before its `exp`; 0 for the default,
+        /// negative for none.
         integer not_before_leeway;
         /// Tolerance for clock differences in seconds; 0 for the default, negative for none.
         integer clock_skew_leeway;
@@ -185,7 +185,7 @@ impl JwtRole {
             Some(_) => return Err(wrong()),
         };
         if groups.len() > MAX_TOKEN_GROUPS || groups.iter().any(|group| group.len() > MAX_CLAIM_BYTES) {
-            let excess = format!("more than {MAX_TOKEN_GROUPS} groups, or one longer than {MAX_CLAIM_BYTES} bytes");
+            let excess = format!("more than {MAX_TOKEN_GROUPS} groups, or a group longer than {MAX_CLAIM_BYTES} bytes");
             return Err(forbidden(format!("{:?} claim: {excess}", self.groups_claim)));
         }
         Ok(groups.into_iter().filter(|group| !group.trim().is_empty()).map(str::to_owned).collect())

@@ -64,11 +64,11 @@ impl KeySetCache {
         Arc::new(Self { source, outbound, clock, method, cached, last })
     }
 
-    /// Returns the issuer's keys: cached ones while they are fresh, else fetched ones or, if fetching fails, cached
-    /// ones that are at most a day old.
+    /// Returns the issuer's keys. While the cached keys are fresh, returns them; otherwise fetches the keys. If
+    /// fetching fails or takes too long, returns cached keys that are at most a day old.
     ///
     /// # Errors
-    /// `Unavailable` when there are no such keys.
+    /// `Unavailable` when fetching fails and no such keys are cached.
     pub(super) async fn usable_keys(self: &Arc<Self>) -> Result<Arc<CachedKeySet>> {
         if let Some(cached) = self.keys_younger_than(MAX_FRESH_AGE) {
             return Ok(cached);
@@ -86,7 +86,7 @@ impl KeySetCache {
         }
     }
 
-    /// Returns a key set that was fetched after `than`; `None` if the issuer was queried too recently.
+    /// Returns a key set that was fetched later than the key set `than`; `None` if the issuer was queried too recently.
     ///
     /// # Errors
     /// `Unavailable` when the current or the last attempt to fetch keys failed.
@@ -112,7 +112,7 @@ impl KeySetCache {
     async fn refresh(self: &Arc<Self>, tries: RetryPolicy) -> Result<()> {
         let mut last = Arc::clone(&self.last).lock_owned().await;
         let now = self.clock.now();
-        // After the clock was set back, the time of the last attempt is ignored.
+        // If the clock was set back, the last attempt lies in the future and is ignored.
         let shared = last.as_ref().filter(|last| last.ended <= now && now < last.ended + MIN_FETCH_INTERVAL);
         if let Some(attempt) = shared {
             return attempt.outcome.clone();

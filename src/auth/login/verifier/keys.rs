@@ -16,14 +16,16 @@ const MAX_PUBLISHED_KEYS: usize = 100;
 const MAX_CONFIGURED_KEYS: usize = 32;
 /// Maximum length of a configured key in PEM, in bytes.
 const MAX_PEM_BYTES: usize = 16 * 1024;
-/// Maximum number of keys tried for one token. A token without a key id matches every key, and any client can send one.
+/// Maximum number of keys tried for one token. A token without a key id matches every key, and any client can send such
+/// a token.
 const MAX_TRIED_KEYS: usize = MAX_CONFIGURED_KEYS;
 
 pub(super) struct KeySet(Vec<IssuerKey>);
 
 struct IssuerKey {
     kid: Option<String>,
-    /// The only signature algorithm for which the key may be used; `None` for all that fit the key.
+    /// The only signature algorithm for which the key may be used; `None` if it may be used for all algorithms that fit
+    /// it.
     algorithm: Option<String>,
     key: JwsVerificationKey,
 }
@@ -31,7 +33,7 @@ struct IssuerKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SignatureOutcome {
     Verified,
-    /// A key matches the token's header, but the signature is not valid for it.
+    /// A key matches the token's header, but the signature is not valid for that key.
     Invalid,
     /// No key matches the token's header.
     NoMatchingKey,
@@ -58,7 +60,7 @@ impl KeySet {
         if keys.is_empty() { Err(wrong("contains no usable key")) } else { Ok(Self(keys)) }
     }
 
-    /// Parses configured keys in PEM: public keys, or certificates, whose public key is used.
+    /// Parses configured keys in PEM. Each is a public key, or a certificate that contains the public key.
     ///
     /// # Errors
     /// `Invalid` with `field` and the rule.
@@ -80,9 +82,9 @@ impl KeySet {
         texts.iter().map(read).collect::<Result<_>>().map(Self)
     }
 
-    /// Verifies the signature with each key that matches the token's header, at most `MAX_TRIED_KEYS`. With
-    /// `needs_kid`, only a key with the token's key id matches; otherwise also keys without id and tokens without key
-    /// id.
+    /// Verifies the signature with each key that matches the token's header, at most `MAX_TRIED_KEYS`. If key and token
+    /// both have a key id, they match only if the ids are equal. If one of them has none, they match only if
+    /// `needs_kid` is `false`.
     pub(super) fn verify(&self, token: &CompactJws<'_>, header: &JwtHeader, needs_kid: bool) -> SignatureOutcome {
         let mut outcome = SignatureOutcome::NoMatchingKey;
         for key in self.0.iter().filter(|key| key.may_match(header, needs_kid)).take(MAX_TRIED_KEYS) {

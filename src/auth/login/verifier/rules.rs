@@ -85,7 +85,7 @@ fn check_issuer(claims: &Map<String, Value>, wanted: Option<&str>) -> Result<()>
     }
 }
 
-/// Checks that the token has an accepted audience. A token with an audience is rejected if none is accepted
+/// Checks that the token has one of the audiences `wanted`. If `wanted` is empty, a token with any audience is rejected
 /// (CVE-2024-5798).
 fn check_audience(claims: &Map<String, Value>, wanted: &[String]) -> Result<()> {
     let audiences_of_token: Vec<&str> = match claims.get("aud") {

@@ -19,9 +19,9 @@ use crate::telemetry;
 /// Maximum time for a request to start a rotation, including its calls to the directory.
 const ROTATION_START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Has the directory create a new client secret, and stores it next to the current one. A background task replaces the
-/// current secret at least a minute later. The caller must poll the future to completion, even if its HTTP client
-/// disconnects, or a created secret may be lost.
+/// Requests a new client secret from the directory, and stores it next to the current one. A background task replaces
+/// the current secret at least a minute later. The caller must poll the future to completion, even if its HTTP client
+/// disconnects; otherwise the new secret may be lost.
 ///
 /// # Errors
 /// `Invalid` without a configuration or an application, or while a rotation is in progress; `BadGateway` when the

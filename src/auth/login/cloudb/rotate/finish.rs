@@ -103,6 +103,6 @@ async fn promote(open: &MethodMount<CloudbMethod>, created_key_id: &str) -> Resu
     if open.view().config().is_some_and(|config| config.rotation.retired.is_empty()) {
         tracing::warn!("cloudb: the previous secret was not created by this server; remove it at the directory");
     }
-    tracing::info!("cloudb: the rotated secret is in use");
+    tracing::info!("cloudb: the new client secret replaced the previous one");
     Ok(())
 }
