@@ -54,8 +54,8 @@ impl Clock {
         Self { manual: Some(Arc::new(Mutex::new(now))), ..Self::default() }
     }
 
-    /// Records that this clock was `ahead` of its reference when it showed `now`, a moment ago. `limit` is the largest
-    /// accepted difference.
+    /// Records that this clock was ahead of its reference by `ahead` when it showed `now`, a moment ago. `limit` is the
+    /// largest accepted difference.
     pub fn set_reference(&self, now: Time, ahead: time::Duration, limit: Duration) {
         let base_nanos = (now - ahead).unix_timestamp_nanos() - nanoseconds(self.reference.base_instant.elapsed());
         let narrow = |number: i128| i64::try_from(number).unwrap_or(i64::MAX);
@@ -63,8 +63,8 @@ impl Clock {
         self.reference.base_nanos.store(narrow(base_nanos), Ordering::Relaxed);
     }
 
-    /// `true` if `now`, a time that this clock has just shown, differs from the reference by at most the limit, or the
-    /// clock has no reference.
+    /// `true` if the clock has no reference, or `now` differs from the reference by at most the limit. `now` must be a
+    /// time that this clock has just shown.
     fn is_near_reference(&self, now: Time) -> bool {
         let base_nanos = self.reference.base_nanos.load(Ordering::Relaxed);
         if base_nanos == NO_REFERENCE {
@@ -145,7 +145,7 @@ pub fn push_rfc3339(out: &mut Vec<u8>, at: Time) {
 pub fn parse_rfc3339(field: &str, text: &str) -> Result<Time> {
     Time::parse(text, &Rfc3339)
         .ok()
-        // In UTC, a time on the last day of the year 9999 may be out of range.
+        // A time on the last day of the year 9999 may be out of range after the conversion to UTC.
         .and_then(|t| t.checked_to_offset(time::UtcOffset::UTC))
         .ok_or_else(|| Error::invalid(format!("{field}: not an RFC 3339 time with zone, such as 2030-01-02T03:04:05Z")))
 }

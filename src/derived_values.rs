@@ -8,7 +8,8 @@ use std::sync::OnceLock;
 #[derive(Default)]
 pub struct DerivedValues(OnceLock<Box<DerivedValueNode>>);
 
-/// A clone is empty: the clone of the value that owns this cache may be modified, and the cached values would be stale.
+/// A clone of the cache is empty. It belongs to a clone of the owner, which may be modified, so values that were
+/// derived from the original owner could be stale.
 impl Clone for DerivedValues {
     fn clone(&self) -> Self {
         Self::default()

@@ -53,30 +53,30 @@
 //!
 //! RSA keys come from two low-priority threads, one per class of key sizes, or from a stock ([`keys::pool`]). CPU work
 //! of more than 0.5 ms runs in the CPU queue, CRL builds run on blocking threads. Only the calling request waits for a
-//! remote signer: no actor, thread or build permit waits with it. Permits or fixed lengths limit each queue; actix
-//! mailboxes do not.
+//! remote signer: it occupies no actor, thread or build permit while it waits. Each queue is limited by permits or a
+//! fixed length, not by an actix mailbox.
 //!
 //! # The pipeline of a request
 //!
 //! [`http::secrets`] runs one pipeline: limits on path and headers → route → quota → caller (token, policies of the
 //! path) → body → authorization (token, policies, fields) → audit of the intent → handler → audit of the outcome →
 //! rendering. Refused requests are audited too ([`audit`]). The body of an unauthorized request is discarded. Request
-//! bodies ([`http::body`]) and unsent responses ([`http::response_budget`]) have memory budgets, and senders share the
-//! time of a worker ([`http::fair_scheduler`]). Pipeline, metrics and tests use the same route tables. All errors have
-//! one type ([`error::Error`]) with a kind, a text for the caller and a cause for the log; each API maps the kinds to
-//! status codes.
+//! bodies ([`http::body`]) and unsent responses ([`http::response_budget`]) have memory budgets. Each worker divides
+//! its time fairly among senders ([`http::fair_scheduler`]). Pipeline, metrics and tests use the same route tables. All
+//! errors have one type ([`error::Error`]) with a kind, a text for the caller and a cause for the log; each API maps
+//! the kinds to status codes.
 //!
 //! # Three requests
 //!
 //! `POST /v1/pki/issue/web` issues a certificate with a new key:
 //!
-//! 1. The pipeline resolves mount and route, finds the caller of the token (cached for one second) and requires
+//! 1. The pipeline resolves mount and route, reads the token (cached for one second) and requires
 //!    `update` from its policies. The handler reads the fields (`http/secrets/pki/issuing/fields.rs`) and sends the
 //!    request ([`pki::issue::request`]) to the replica on the same worker.
 //! 2. The replica loads the view once and runs [`pki::issue`]. It validates names ([`pki::check::names`]) and dates
 //!    ([`pki::check::validity`]) against the role, which yields a draft (`pki/issue/release.rs`).
 //! 3. It obtains the key and the serial number, and encodes the to-be-signed bytes ([`x509::tbs`]) from pre-encoded
-//!    [`x509::pieces`]. They are parsed again and validated against RFC 5280 and the name constraints of the chain
+//!    [`x509::pieces`]. The bytes are parsed again and validated against RFC 5280 and the chain's name constraints
 //!    (`pki/check/structure.rs`, [`pki::constraints`]). The result is a `LintedTbs`, the only type that keys sign,
 //!    for certificates and CRLs alike. A local EC key signs in tens of microseconds, on the worker.
 //! 4. The record goes to the commit actor. Records that arrive during a commit share the next one.
@@ -88,7 +88,7 @@
 //! 1. After the pipeline, [`pki::ca::changes`] sends a plan to the control actor. The plan derives the new role from
 //!    the body and, for a patch, from the stored role.
 //! 2. The control actor runs one change at a time. In the CPU queue, the plan computes the next view and the documents
-//!    to store, or fails with field and rule.
+//!    to store, or fails with an error that names field and rule.
 //! 3. The documents are sealed ([`storage::seal`]) and committed with compare-and-set on their version.
 //! 4. The next view is published, and then the client gets the response. So each client reads its own writes, on all
 //!    workers of the node. Requests that loaded the previous view finish with it.
@@ -140,8 +140,8 @@
 //! # Invariants
 //!
 //! - Every signature has two steps: encode the to-be-signed bytes, then call a signer.
-//! - A certificate leaves the server only after its record is durable. A failed request leaves nothing half-done. A
-//!   request that ends with a 503 of the store may be stored completely, so every write is safe to repeat.
+//! - A certificate leaves the server only after its record is durable. A failed request leaves nothing half-done. The
+//!   write of a request may be complete although the store answers with a 503, so every write is safe to repeat.
 //! - Secrets are types without `Debug` ([`secret`]). Tokens and accessors are stored as hashes, other secrets are
 //!   sealed. `tests/it/canary.rs` searches all outputs and files for secrets.
 //! - Time and the randomness of serial numbers are parameters ([`clock::Clock`]).

@@ -72,7 +72,7 @@ impl Projects {
     }
 
     /// Records in the background that a caller's token was used, at most once a minute per token. If recording fails,
-    /// the next attempt follows a use of the token after this minute.
+    /// the first use of the token after this minute is recorded instead.
     pub fn record_token_use(&self, caller: &ProjectsCaller) {
         if !self.recent_uses.should_record(caller, self.clock.now()) {
             return;
@@ -90,7 +90,7 @@ impl Projects {
         });
     }
 
-    /// Removes rows of a deleted (ended) organization, which requests no longer see, in at most 20 sessions.
+    /// Removes rows of a deleted (ended) organization in at most 20 sessions. Requests no longer see these rows.
     /// [`Projects::sweep`] removes the remaining rows.
     pub async fn remove_rows_of_ended_organization(&self, organization: i64, access: SessionAccess) {
         /// Maximum number of sessions; each removes at most `tx::MAX_ROWS_PER_SESSION` rows of a table.

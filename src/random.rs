@@ -20,8 +20,8 @@ pub fn bytes<const N: usize>() -> [u8; N] {
     out
 }
 
-/// Returns `N` random bytes for values that are unique but not secret. They come from a thread-local stock, because one
-/// call of the generator costs more than the bytes.
+/// Returns `N` random bytes for values that are unique but not secret. The bytes come from a thread-local stock,
+/// because each call of the generator has a fixed cost that exceeds the cost of a few bytes.
 pub fn unique_bytes<const N: usize>() -> [u8; N] {
     const STOCK_BYTES: usize = 1024;
     const { assert!(N <= STOCK_BYTES) };

@@ -88,8 +88,8 @@ impl Drop for Secret {
     }
 }
 
-/// A byte buffer with some secret parts. On drop, everything from the first secret byte to the last is overwritten. So
-/// is the old allocation whenever the buffer grows.
+/// A byte buffer with some secret parts. On drop, everything from the first secret byte to the last is overwritten.
+/// When the buffer grows, this range of the old allocation is overwritten too.
 #[derive(Default)]
 pub struct PartlySecret {
     bytes: Vec<u8>,

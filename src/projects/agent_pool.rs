@@ -60,8 +60,8 @@ pub struct AgentPoolFields {
     scope: AgentPoolScope,
 }
 
-/// The unparsed scope lists of a request, whose lengths the caller has checked. `None` if the request does not contain
-/// the list.
+/// The unparsed scope lists of a request. The calling function has checked their lengths. A list is `None` if the
+/// request does not contain it.
 pub struct ScopeLists<'a> {
     /// The relationship `excluded-workspaces`.
     pub excluded_workspaces: Option<&'a [Json]>,
@@ -276,8 +276,8 @@ pub async fn change(tx: &mut Tx<'_>, member: &Member, pool: &AgentPool, fields: 
     Ok(())
 }
 
-/// Rejects a new scope that excludes a project or workspace which uses the pool. The caller has locked the pool, so no
-/// other resource can start to use it meanwhile.
+/// Rejects a new scope if it excludes a project or workspace that uses the pool. The calling function has locked the
+/// pool, so no other resource can start to use the pool meanwhile.
 async fn reject_scope_excluding_dependents(
     tx: &mut Tx<'_>,
     member: &Member,
@@ -418,7 +418,7 @@ async fn list_workspaces_using(
 ) -> WorkResult<HashMap<i64, Vec<String>>> {
     let mut workspaces_of: HashMap<i64, Vec<String>> = HashMap::new();
     let Some(seen) = workspace::select_visible(tx, member).await? else { return Ok(workspaces_of) };
-    // Each pool has its own query, which stops its index scan at the limit.
+    // A separate query for each pool can stop its index scan at the limit.
     for pool in pools {
         let mut filter = seen.filter.clone();
         filter.and("w.agent_pool_id = {}", pool);

@@ -140,8 +140,8 @@ impl UsablePool {
         Ok(tx.row(&format!("{SELECT_EXCLUDED_INHERITING_WORKSPACE} AND {of_user} LIMIT 1"), &values).await?.is_some())
     }
 
-    /// `true` if the pool excludes the workspace. The workspace may then not even inherit the pool. A new workspace
-    /// (`None`) is never excluded.
+    /// `true` if the pool excludes the workspace. An excluded workspace may not use the pool, not even by inheritance.
+    /// A new workspace (`None`) is never excluded.
     pub fn excludes(&self, workspace: Option<&str>) -> bool {
         workspace.is_some_and(|id| self.scope.excluded_workspaces.iter().any(|one| one == id))
     }

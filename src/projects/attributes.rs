@@ -132,7 +132,7 @@ impl<'a> AttributeReader<'a> {
             let label = display_name(name);
             self.fault(
                 name,
-                format!("{label} may have at most {max_texts} texts of at most {max_characters} characters"),
+                format!("{label} may have at most {max_texts} strings, each of at most {max_characters} characters"),
             );
         }
         texts

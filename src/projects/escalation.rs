@@ -1,7 +1,7 @@
 //! Prevents privilege escalation through teams.
 //!
-//! A member who creates tokens of a team, changes its members or grants it access could use the rights of the team. A
-//! member may therefore do so only with all rights that the team has or gets: in the organization
+//! A member who creates tokens of a team, changes its members or grants it access could use the rights of the team.
+//! These actions therefore require that the member has all rights that the team has or gets: in the organization
 //! ([`team::access`](super::team::access)), on projects and on workspaces. Owners have all rights. Revoking access
 //! needs no such rights.
 
@@ -21,7 +21,7 @@ use super::workspace;
 /// comparison.
 const MAX_COMPARED_GRANTS: i64 = 1000;
 
-/// Rejects an action of the member on a team that has a right which the member lacks.
+/// Rejects an action of the member on a team if the team has a right that the member lacks.
 ///
 /// # Errors
 /// `Forbidden` when the team has such a right, or too many grants to compare.

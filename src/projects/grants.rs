@@ -1,4 +1,4 @@
-//! Rights on single projects that the member's teams were granted. A member has the union of the rights of all teams.
+//! Rights on single projects, granted to the teams of a member. The member has the union of these rights.
 //!
 //! Lists load all grants ([`load_all`]) unless there are too many. Other requests load the grants on the projects that
 //! they need ([`load_for_projects`]).
@@ -52,9 +52,9 @@ impl ProjectGrants {
 }
 
 /// Returns an SQL condition on `team_project_access a`: the project of the grant exists in the organization whose row
-/// id is the parameter `org`. A deleted project belongs to an ended (deleted) organization until its rows are removed.
-/// The condition looks up projects only while an ended organization exists, because the lookups cost many times as much
-/// as reading the grants.
+/// id is the parameter `org`. A deleted project belongs to an ended (deleted) organization until the rows of the
+/// project are removed. The condition looks up projects only while an ended organization exists, because these lookups
+/// take many times as long as reading the grants.
 pub(super) fn on_existing_project(org: &str) -> String {
     format!(
         "(NOT EXISTS (SELECT 1 FROM organizations WHERE ended_at IS NOT NULL)

@@ -15,7 +15,7 @@ use crate::sql::SqlValue;
 
 /// Minimum interval between two recorded uses of one token.
 const MIN_RECORD_INTERVAL: Duration = Duration::from_secs(60);
-/// Number of tokens in memory at which those without a use in the last minute are removed.
+/// Number of tokens in memory that triggers the removal of tokens without a recorded use in the last minute.
 const PRUNE_THRESHOLD: usize = 10_000;
 
 /// The time of the last recorded use of each token on this node. Of several concurrent requests with a token, only one

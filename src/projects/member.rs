@@ -87,8 +87,8 @@ async fn resolve(tx: &mut Tx<'_>, caller: &ProjectsCaller, organization: Organiz
         }
         TokenSubject::Team { .. } => return Err(ApiRejection::not_found().into()),
         TokenSubject::User { id, .. } => {
-            // The query returns one row per team, or one row with a null team for a member without teams. For a deleted
-            // team, these columns are null, too.
+            // The query returns one row per team, or one row with null team columns for a member without teams. The
+            // columns of a deleted team are null, too.
             let teams = "SELECT t.id, t.is_owners, t.org_access FROM organization_memberships m
                 LEFT JOIN team_memberships x ON x.user_id = m.user_id AND x.org_id = m.org_id
                 LEFT JOIN teams t ON t.id = x.team_id AND t.org_id = m.org_id

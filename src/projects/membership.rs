@@ -76,8 +76,8 @@ impl Membership {
 /// and time as a small resource.
 const MAX_TEAM_MEMBERSHIPS: usize = 20_000;
 
-/// Returns the memberships with these row ids, in the order of `ids`. Loads the users' teams if `parameter` is `Some`:
-/// the query parameter that the fault names if there are too many teams.
+/// Returns the memberships with these row ids, in the order of `ids`. If `parameter` is `Some`, also loads the users'
+/// teams. The fault for too many teams names this query parameter.
 ///
 /// # Errors
 /// `Malformed` when several members are in more than `MAX_TEAM_MEMBERSHIPS` teams in total.
@@ -266,8 +266,9 @@ pub async fn list_own(
     Ok(ResultPage { items, matching })
 }
 
-/// Returns the caller's own membership in an organization, and the membership in it with this external id. The latter
-/// is locked until the end of the session if [`Tx::lock_lookups`] was called.
+/// Returns the caller's own membership in an organization, and the membership in the same organization with the
+/// external id `ext_id`. The second membership is locked until the end of the session if [`Tx::lock_lookups`] was
+/// called.
 ///
 /// # Errors
 /// `NotFound` when the membership is absent or the caller is not a member.
@@ -363,8 +364,8 @@ pub async fn delete(
         return Err(ApiRejection::not_found().into());
     }
     let gone = tx.execute("DELETE FROM organization_memberships WHERE id = $1", &[membership.id.into()]).await?;
-    // If a concurrent request deleted the row, the user stays in the teams: the user may have become a member again,
-    // with a new row.
+    // If a concurrent request has already deleted the row, this request does not remove the user from the teams: the
+    // user may be a member again, with a new row.
     ApiRejection::not_found_unless(gone > 0)?;
     members::remove_from_all_teams(tx, member.organization.id, user).await
 }

@@ -25,8 +25,8 @@ const MODE_NAMES: [&str; 3] = ["remote", "local", "agent"];
 /// The attribute names and features of one level: organization, project or workspace.
 pub struct ModeLevel {
     mode: &'static str,
-    /// The name of the attribute or relationship for the pool, without the suffix `-id`. Also used in
-    /// `setting-overwrites`.
+    /// The name of the attribute or relationship for the pool, without the suffix `-id`. A flag in `setting-overwrites`
+    /// has the same name.
     pool: &'static str,
     /// `true` if an attribute names the pool, `false` if a relationship does.
     pool_by_attribute: bool,
@@ -103,8 +103,8 @@ pub struct CurrentModes<'m> {
 
 struct RequestedPool {
     requested: AttributeValue<String>,
-    /// At a level with a pool attribute: the pool that a relationship names. It is used only if the mode needs a pool
-    /// and the attribute is absent.
+    /// The pool that a relationship names, at a level where an attribute names the pool. It is used only if the mode
+    /// needs a pool and the attribute is absent.
     fallback: Option<String>,
 }
 
@@ -218,8 +218,8 @@ fn decide_change(
 
 impl ModeChange {
     /// Returns the column values to store, or `None` for no change. Adds a fault if the pool is not in the
-    /// organization. A pool that differs from that of `stored`, the mode before the request, must also be usable by
-    /// `user`.
+    /// organization, or if the request changes the pool to one that `user` may not use. `stored` is the mode before the
+    /// request.
     ///
     /// # Errors
     /// Those of the store.

@@ -280,7 +280,8 @@ pub async fn delete(
         tx.execute("DELETE FROM projects WHERE id = $1", &[row]).await?;
         return Ok(());
     }
-    // The project moves to an ended organization, but its agent pool does not, so the reference must be cleared.
+    // The project moves to an ended organization, but its agent pool does not, so the reference to the pool must be
+    // cleared.
     let leave = "UPDATE projects SET execution_mode = NULL, agent_pool_id = NULL WHERE id = $1";
     tx.execute(leave, &[row]).await?;
     removal::move_to_ended_organization(tx, "projects", project.id).await

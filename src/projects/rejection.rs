@@ -144,8 +144,8 @@ impl ApiRejection {
         Self::new(Kind::Conflict, detail)
     }
 
-    /// The rejection, as an invalid attribute without a position, of a request that conflicts with the state of a
-    /// resource. Known clients print the text of this form.
+    /// The rejection of a request that conflicts with the state of a resource, in the form of an invalid attribute
+    /// without a position. Known clients print the text of such a rejection.
     pub fn invalid_state(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::of(Kind::Invalid, vec![Fault { title: Some("invalid attribute"), ..Fault::without_source(detail) }])
     }
@@ -262,7 +262,7 @@ fn constraint_violation_rejection(name: &str) -> ApiRejection {
             ApiRejection::conflict("the resource is in use, or a referenced resource was deleted")
         }
         _ => ApiRejection {
-            cause: Some(Error::internal(format!("projects: a constraint without a rule is violated: {name}"))),
+            cause: Some(Error::internal(format!("projects: the violated constraint has no error text: {name}"))),
             ..ApiRejection::new(Kind::Internal, "internal error")
         },
     }

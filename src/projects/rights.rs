@@ -213,7 +213,7 @@ impl OrganizationRights {
         OrganizationFlag::ALL.into_iter().filter(move |flag| given.has(*flag) && !own.has(*flag) && !before.has(*flag))
     }
 
-    /// Returns the rights on every project that these organization-wide rights imply.
+    /// Returns the rights that these organization-wide rights imply on every project.
     pub fn on_projects(self) -> ProjectRights {
         if self.has(OrganizationFlag::ManageProjects) {
             ProjectRights::ALL
@@ -224,7 +224,7 @@ impl OrganizationRights {
         }
     }
 
-    /// Returns the additional rights on the default project that these organization-wide rights imply.
+    /// Returns the additional rights that these organization-wide rights imply on the default project.
     pub fn on_default_project(self) -> ProjectRights {
         if self.manages_workspaces() {
             ProjectRights::READ.union(ProjectRights::CREATE_WORKSPACE)
@@ -233,7 +233,7 @@ impl OrganizationRights {
         }
     }
 
-    /// `true` if the holder may manage all workspaces, which `manage-projects` implies.
+    /// `true` if the holder may manage all workspaces. The flag `manage-projects` implies this right.
     pub fn manages_workspaces(self) -> bool {
         self.has(OrganizationFlag::ManageWorkspaces) || self.has(OrganizationFlag::ManageProjects)
     }

@@ -68,7 +68,7 @@ pub trait ApiTokenSeal: Send + Sync {
     /// `true` if `body` is a valid seal of the token.
     ///
     /// # Errors
-    /// Those of the store, from which keys are loaded that other nodes created.
+    /// Those of the store: to check a seal, this node may have to load a key that another node created.
     fn is_sealed<'s>(&'s self, token: BoundToken<'s>, body: &'s [u8]) -> LocalBoxFuture<'s, Result<bool>>;
 
     /// Seals the tokens that nodes of the previous version stored without a seal. Does nothing when a limited time has

@@ -150,8 +150,8 @@ pub fn flat_id(name: &str) -> String {
     format!("{FLAT_TAG_ID_PREFIX}{name}")
 }
 
-/// Returns the keys that a name in a request may refer to: the name itself, and the name in lower case, as flat tags
-/// are stored.
+/// Returns the keys to which a name in a request may refer: the name itself, and its lower-case form, in which flat
+/// tags are stored.
 fn spellings(name: &str) -> Vec<String> {
     let mut spellings = vec![name.to_owned(), name.to_ascii_lowercase()];
     spellings.dedup();
@@ -231,7 +231,8 @@ async fn reject_excess_tags(tx: &mut Tx<'_>, resource: TaggedResource, row: i64,
     Ok(())
 }
 
-/// Sets the tags of a resource to exactly these. Tags whose key the resource already has keep their id and position.
+/// Sets the tags of a resource to exactly these. If the resource already has a tag with the same key, this tag keeps
+/// its id and position.
 ///
 /// # Errors
 /// Those of the store.
@@ -399,8 +400,8 @@ pub fn narrow_workspaces(filter: &mut ListCondition, flat: &[String], tagged: &[
 const MAX_RARE_TAG_ROWS: usize = 500;
 
 /// Finds one of these tags that at most [`MAX_RARE_TAG_ROWS`] resources have, and returns the row ids of these
-/// resources. They include every resource with all of the tags, so a list need not consider others. `None` if each tag
-/// is more common.
+/// resources. They include every resource with all of the tags, so a list can ignore all other resources. `None` if
+/// each tag is more common.
 ///
 /// # Errors
 /// Those of the store.
@@ -412,7 +413,7 @@ pub async fn find_rows_with_rare_tag(
     tagged: &[TagFilter],
 ) -> WorkResult<Option<Vec<i64>>> {
     let all: BTreeSet<TagTerm> = build_terms(flat, tagged).into_iter().collect();
-    // In reverse order, terms with a key come first. An index finds the bindings with their keys.
+    // In reverse order, terms with a key come first. They are preferable, because an index finds bindings by key.
     for term in all.into_iter().rev() {
         let mut filter = ListCondition::new("b.org_id = {}", org_id);
         let matches = term.matches(&mut filter);

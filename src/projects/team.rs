@@ -202,7 +202,8 @@ async fn load_visible(tx: &mut Tx<'_>, caller: &ProjectsCaller, row: i64) -> Wor
 /// `true`.
 ///
 /// # Errors
-/// `NotFound` when the team is absent, hidden or `may` returns `false`: a forbidden action looks like an absent team.
+/// `NotFound` when the team is absent or hidden, or `may` returns `false`: a forbidden action looks like an absent
+/// team.
 pub async fn find_permitted(
     tx: &mut Tx<'_>,
     caller: &ProjectsCaller,
@@ -316,7 +317,7 @@ impl TeamChange {
             return Ok(before);
         }
         if !member.is_owner && !member.rights.has(OrganizationFlag::ManageOrganizationAccess) {
-            let detail = "you may not change what teams may do in the organization";
+            let detail = "you may not change the rights of teams in the organization";
             return Err(ApiRejection::forbidden(detail).into());
         }
         let access = self.flags.apply_to(before)?;

@@ -64,9 +64,8 @@ async fn load_by_rows(tx: &mut Tx<'_>, ids: &[i64]) -> WorkResult<Vec<ProjectAcc
     page::load_in_order(tx, &sql, ids, ProjectAccess::read, |access| access.id).await
 }
 
-/// Returns a team's access to a project, if the caller may see the access, with the project and the caller's
-/// membership. If [`Tx::lock_lookups`] was called, the project and then the access are locked until the end of the
-/// session.
+/// Returns the caller's membership, the project, and a team's access to the project. If [`Tx::lock_lookups`] was
+/// called, the project and then the access are locked until the end of the session.
 ///
 /// # Errors
 /// `NotFound` when the access is absent or hidden, or the caller lacks a right in `needed` on the project.

@@ -54,7 +54,8 @@ impl Tx<'_> {
         self.locks_org
     }
 
-    /// Locks a row until the end of the session. The caller must read again the values of the row that it read before.
+    /// Locks a row until the end of the session. Values of the row that were read before the lock may be outdated, so
+    /// the calling function must read them again.
     ///
     /// # Errors
     /// `NotFound` when the row was deleted concurrently.
@@ -104,7 +105,7 @@ impl Tx<'_> {
         );
         let gone = self.execute(&delete, values).await? as i64;
         let more = format!("SELECT 1 FROM {table} WHERE {condition} LIMIT 1");
-        // If no row was removed, none matched or a concurrent session has removed the same rows.
+        // If no row was removed, either no row matched or a concurrent session has removed the matching rows.
         Ok((gone, gone > 0 && self.row(&more, values).await?.is_some()))
     }
 

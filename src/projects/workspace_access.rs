@@ -1,7 +1,8 @@
 //! The access of teams to single workspaces: a level, or custom access by key ([`super::workspace_keys`]).
 //!
-//! The rights of this access add to the rights on the workspace's project and in the organization. Administrators of a
-//! workspace manage the access of teams to the workspace. A member can grant at most the member's own rights.
+//! A member has the rights of this access in addition to the rights on the workspace's project and in the organization.
+//! Administrators of a workspace manage the access of teams to the workspace. A member can grant at most the member's
+//! own rights.
 
 use super::attributes::AttributeReader;
 use super::caller::ProjectsCaller;
@@ -66,9 +67,8 @@ async fn load_by_row(tx: &mut Tx<'_>, row: i64) -> WorkResult<WorkspaceAccess> {
     load_by_rows(tx, &[row]).await?.pop().ok_or_else(|| ApiRejection::not_found().into())
 }
 
-/// Returns a team's access to a workspace, if the caller may see the access, with the workspace and the caller's
-/// membership. If [`Tx::lock_lookups`] was called, the workspace and then the access are locked until the end of the
-/// session.
+/// Returns the caller's membership, the workspace, and a team's access to the workspace. If [`Tx::lock_lookups`] was
+/// called, the workspace and then the access are locked until the end of the session.
 ///
 /// # Errors
 /// `NotFound` when the access is absent or hidden, or the caller lacks a right in `needed` on the workspace.

@@ -173,8 +173,8 @@ impl RequestedWorkspaceKeys {
     }
 
     /// Applies these keys to `base`: the ranks that a predefined level implies, or the stored ranks of the custom
-    /// level. At a predefined level, a key is ignored if it repeats its rank in `before`, the stored ranks that clients
-    /// have read.
+    /// level. At a predefined level, a key is ignored if it repeats its rank in `before`, the stored ranks, because
+    /// clients send back the values that they have read.
     ///
     /// # Errors
     /// `Invalid`, with a fault for each other key that differs from `base` at a predefined level.
@@ -196,7 +196,7 @@ impl RequestedWorkspaceKeys {
         let mut faults = Faults::default();
         for (index, _) in self.0.iter().filter(|key| !is_shown(key)) {
             let name = WORKSPACE_KEYS[*index].0;
-            let detail = format!("{name} can only be set with custom access, the level is {}", level.name());
+            let detail = format!("{name} can only be set with custom access; the level is {}", level.name());
             faults.push(Fault::attribute(name, detail));
         }
         faults.finish(Kind::Invalid)?;

@@ -97,7 +97,7 @@ impl OrganizationChange {
         Ok(self)
     }
 
-    /// Stores the change. The caller has locked the organization's row.
+    /// Stores the change. The session must already hold the lock of the organization's row.
     ///
     /// # Errors
     /// `Invalid` when the name is taken.

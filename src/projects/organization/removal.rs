@@ -11,8 +11,8 @@ use super::super::tx::{MAX_ROWS_PER_SESSION, Tx};
 /// Maximum number of rows of an owned table, such as `teams`, that one transaction removes with their dependent rows.
 const MAX_ROWS_PER_STEP: i64 = 100;
 
-/// A table whose rows belong to an organization. `dependents` are the tables with dependent rows: name, key columns,
-/// and the column that references the row of the owned table.
+/// A table whose rows belong to an organization. `dependents` lists the tables with dependent rows, each with its name,
+/// its key columns, and the column that references the row of the owned table.
 struct OwnedTable {
     table: &'static str,
     dependents: &'static [(&'static str, &'static str, &'static str)],
@@ -99,9 +99,9 @@ pub async fn remove_some_rows(tx: &mut Tx<'_>, id: i64) -> WorkResult<bool> {
     Ok(false)
 }
 
-/// Removes some rows with the access of an ended organization's teams to projects. Returns `true` if more rows may be
-/// left. A project in another organization belongs to a team that was moved ([`move_to_ended_organization`]). The team
-/// count of the project decreases by exactly one, because the ended organization has only that team.
+/// Removes some rows of `team_project_access` for the teams of an ended organization. Returns `true` if more rows may
+/// be left. Only a team that was moved ([`move_to_ended_organization`]) has access to projects of another organization.
+/// The team count of such a project decreases by exactly one, because the ended organization has only that team.
 async fn remove_project_access(tx: &mut Tx<'_>, org_id: i64, teams: &[i64]) -> WorkResult<bool> {
     let some = "SELECT id, project_id FROM team_project_access WHERE team_id = ANY($1) LIMIT $2";
     let mut access = Vec::<i64>::new();

@@ -36,7 +36,7 @@ impl ProjectAccessExtent {
             .map_or(Self::NONE, |level| Self::of(level, &ProjectKeyRanks::from_stored(level, custom)))
     }
 
-    /// Returns the extent of the access to a project that organization-wide rights imply.
+    /// Returns the extent of the project access that organization-wide rights imply.
     pub fn of_organization(rights: OrganizationRights, is_default: bool) -> Self {
         let admin = Self::of(ProjectAccessLevel::Admin, &ProjectKeyRanks::of(ProjectAccessLevel::Admin));
         if rights.has(OrganizationFlag::ManageProjects) {
@@ -46,8 +46,8 @@ impl ProjectAccessExtent {
         let workspaces = |of: Self| keys_of(ProjectKeyBlock::Workspace).map(move |key| (key, of.0[key.index()]));
         if rights.manages_workspaces() {
             extent.0[ADMINISTERS_INDEX] = 1;
-            // Managing all workspaces does not include creating and moving them, except for creating them in the
-            // default project.
+            // The right to manage all workspaces does not include creating or moving workspaces, with one exception:
+            // creating workspaces in the default project.
             for (key, rank) in
                 workspaces(admin).filter(|(key, _)| !matches!(key, ProjectAccessKey::Create | ProjectAccessKey::Move))
             {

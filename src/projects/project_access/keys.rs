@@ -327,8 +327,8 @@ impl RequestedProjectKeys {
     }
 
     /// Applies these keys to `base`: the ranks that a predefined level implies, or the stored ranks of the custom
-    /// level. At a predefined level, a key is ignored if it repeats its rank in `before`, the stored ranks that clients
-    /// have read.
+    /// level. At a predefined level, a key is ignored if it repeats its rank in `before`, the stored ranks, because
+    /// clients send back the values that they have read.
     ///
     /// # Errors
     /// `Invalid`, with a fault for each other key that differs from `base` at a predefined level.
@@ -346,7 +346,7 @@ impl RequestedProjectKeys {
             let mut faults = Faults::default();
             for (key, _) in self.0.iter().filter(|(key, rank)| !is_unchanged(*key, *rank)) {
                 let name = PROJECT_KEYS[key.index()].2;
-                let detail = format!("{name} can only be set with custom access, the level is {}", level.name());
+                let detail = format!("{name} can only be set with custom access; the level is {}", level.name());
                 faults.push(Fault::attribute(&key.attribute(), detail));
             }
             faults.finish(Kind::Invalid)?;
@@ -365,7 +365,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// For any value that is stored or in a request, each access key gets one of its valid values.
+        /// Whatever value is stored or requested for an access key, the key gets one of its valid values.
         #[test]
         fn access_keys_accept_only_valid_values(key in 0..PROJECT_KEY_COUNT, word in "[a-z-]{0,12}", flag: Option<bool>) {
             let ProjectKeyDefinition(_, block, name, words, _) = &PROJECT_KEYS[key];

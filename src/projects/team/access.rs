@@ -1,8 +1,8 @@
 //! The flags of `organization-access` (rights of a team in the organization), their dependencies, and the check that a
 //! member may grant them.
 //!
-//! Setting a flag also sets the flags that it needs. A request that sets a flag and clears a flag that it needs is
-//! invalid. A member cannot grant flags that the member lacks (see [`escalation`] for other rights).
+//! Setting a flag also sets the flags that it needs. A request is invalid if it sets one flag and clears another flag
+//! that the first one needs. A member cannot grant flags that the member lacks (see [`escalation`] for other rights).
 //!
 //! [`escalation`]: super::super::escalation
 
@@ -14,7 +14,8 @@ use crate::error::Kind;
 
 const ACCESS_ATTRIBUTE: &str = "organization-access";
 
-/// Flags and the flags that they need. Each flag precedes the flags that it needs, so a single pass adds all of them.
+/// Pairs of a flag and the flags that it needs. Each flag precedes the flags that it needs, so a single pass adds all
+/// of them.
 const FLAG_DEPENDENCIES: &[(OrganizationFlag, &[OrganizationFlag])] = &[
     (OrganizationFlag::ManageOrganizationAccess, &[OrganizationFlag::ManageTeams, OrganizationFlag::ManageMembership]),
     (OrganizationFlag::ManageTeams, &[OrganizationFlag::ManageMembership]),
@@ -51,7 +52,8 @@ impl OrganizationFlagChanges {
         self.0.is_empty()
     }
 
-    /// Applies these flags to `before`, the stored rights, and also sets the flags that the set flags need.
+    /// Applies these changes to `before`, the stored rights. Also sets every flag that another flag of the result
+    /// needs.
     ///
     /// # Errors
     /// `Invalid` when the request clears a flag that another flag of the result needs.

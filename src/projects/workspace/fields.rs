@@ -136,8 +136,8 @@ fn read_name(attributes: &mut AttributeReader<'_>, required: bool) -> AttributeV
 /// duration set on the workspace.
 ///
 /// A value in the request sets the duration of the workspace; null sets "never". If the request sets
-/// `inherits-project-auto-destroy`, the workspace inherits the duration. A value is then a fault, unless it is the
-/// duration that responses already contain.
+/// `inherits-project-auto-destroy` to `true`, the workspace inherits the duration. In this case, a value is a fault
+/// unless it equals the duration that responses already contain.
 fn read_auto_destroy(attributes: &mut AttributeReader<'_>, of: WorkspaceTarget<'_>) -> (bool, Option<String>) {
     let stored = of.stored();
     let duration = project::read_duration(attributes);

@@ -55,7 +55,7 @@ impl WorkspaceRights {
         self.0 & needed.0 == needed.0
     }
 
-    /// Returns the rights on the workspaces of a project that a team's access to the project implies. `level` is the
+    /// Returns the rights that a team's access to a project implies on the workspaces of the project. `level` is the
     /// name of the level, `custom` the stored access keys.
     pub fn of_level(level: &str, custom: Option<&str>) -> Self {
         let Some(level) = ProjectAccessLevel::of(level) else { return Self::NONE };
