@@ -1,8 +1,8 @@
-//! The signer actor: one per managed key. It runs at most `max_parallel` calls to the key's backend and has a
-//! bounded job queue that serves callers round-robin.
+//! The signer actor: one per managed key. It runs at most `max_parallel` concurrent calls to the key's backend and has
+//! a bounded job queue that serves callers round-robin.
 //!
-//! It is not an actix actor, because a mailbox would cost three switches of threads per signature. The caller pushes
-//! its job into the queue; a session thread ([`KeyBackend::Blocking`]) or a task of the caller's runtime
+//! It is not an actix actor, because a mailbox would cost three thread switches per signature. The caller pushes its
+//! job into the queue; a session thread ([`KeyBackend::Blocking`]) or a task of the caller's runtime
 //! ([`KeyBackend::Async`]) takes it and replies directly. Queue and workers are one state behind one lock
 //! (`sign_queue`), which is held for a few queue operations only. A job has one time limit from submission to response,
 //! including its wait in the queue.

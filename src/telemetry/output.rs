@@ -1,9 +1,9 @@
 //! Standard error as the output of all logs.
 //!
-//! One thread does the writing. Access log lines come with every request, so they are only buffered. The thread of any
-//! other log event waits until its line is written, so that none is lost, but only briefly: a full pipe without a
-//! reader must not block requests or the end of the process. Lines that do not fit into the buffer are dropped and
-//! counted.
+//! One thread does the writing. Access log lines come with every request, so they are only buffered. The thread that
+//! logs any other event waits until its line is written, so that no such line is lost. It waits only briefly, because a
+//! full pipe without a reader must not block requests or the end of the process. Lines that do not fit into the buffer
+//! are dropped and counted.
 
 use std::io::Write;
 use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};

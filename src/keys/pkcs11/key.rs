@@ -22,7 +22,8 @@ pub struct Pkcs11Config {
     pub token: TokenAddress,
     /// `CKA_LABEL` of the key, if it is found by label; also the label of a generated key.
     pub key_label: Option<String>,
-    /// `CKA_ID` of the key, if it is found by identifier. At least one of the two is set; if both are, both must match.
+    /// `CKA_ID` of the key, if it is found by identifier. The label, the identifier or both are set; if both are set,
+    /// both must match.
     pub key_id: Option<Vec<u8>>,
     /// The number of the mechanism, a `CKM_` constant.
     pub mechanism: u64,

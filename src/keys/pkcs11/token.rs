@@ -107,7 +107,7 @@ impl TokenAddress {
     /// contains the labels that were read.
     ///
     /// # Errors
-    /// `Invalid` when several tokens have the label, or may have it because it cannot be read.
+    /// `Invalid` when several tokens have the label, or may have it because their labels cannot be read.
     pub(super) fn find_token(
         &self,
         pass: &ModulePass<'_>,
