@@ -23,7 +23,8 @@ use crate::error::Kind;
 use crate::fields::Fields;
 use crate::secret::{PartlySecret, Secret};
 
-/// Longest request body, in bytes, whose values are hashed one by one: a hash is twenty times as long as a short text.
+/// Maximum length of a request body whose values are hashed one by one, in bytes. The limit is needed because a hash is
+/// twenty times as long as a short text.
 const MAX_HASHED_BODY_BYTES: usize = 16 * 1024;
 
 /// Media type for parsed request fields that are recorded as one hash.

@@ -63,8 +63,8 @@ impl SignerActor {
         self.0.queue().configure(backend, max_parallel)
     }
 
-    /// Stores public keys of certificates as candidates for the public key of this key, for a device that does not
-    /// return it. A candidate is used only if a signature of the key verifies under it.
+    /// Stores public keys of certificates as candidates for the public key of this key. They are used if the device
+    /// does not return the public key. A candidate is used only if a signature of the key verifies under it.
     pub fn offer_candidates(&self, candidates: &[PublicKey]) {
         self.0.queue().backend().offer_candidates(candidates);
     }

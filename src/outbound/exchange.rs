@@ -102,7 +102,7 @@ impl OutboundRequest {
         self.send_retrying(retries, service, temporary_error).await
     }
 
-    /// As [`OutboundRequest::send`], but `temporary_error` decides which responses are retried: it returns their error.
+    /// As [`OutboundRequest::send`], but a response is retried if `temporary_error` returns an error for it.
     ///
     /// # Errors
     /// `Unavailable` when the last attempt got no response; that of `temporary_error`.

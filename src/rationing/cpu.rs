@@ -19,7 +19,8 @@ use crate::telemetry;
 
 /// Jobs of one class that may wait, for all callers together.
 const MAX_WAITING_PER_CLASS: usize = 1024;
-/// Nice value of the threads. While an HTTP worker competes for a core, they get about a tenth of it.
+/// Nice value of the threads. While an HTTP worker competes with such a thread for a core, the thread gets about a
+/// tenth of it.
 const NICE: i32 = 10;
 
 static CPU_QUEUE: LazyLock<CpuQueue> = LazyLock::new(|| {

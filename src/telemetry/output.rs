@@ -17,8 +17,8 @@ const ACCESS_LINE_BUFFER_BYTES: usize = 1 << 20;
 const EVENT_BUFFER_BYTES: usize = 2 << 20;
 /// Time for which access log lines are collected, so that the thread wakes at most a hundred times a second.
 const COLLECTION_TIME: Duration = Duration::from_millis(10);
-/// Maximum time for which the thread of an event waits until its line is written. After a timeout, later events do not
-/// wait until the thread has written lines again.
+/// Maximum time for which the thread of an event waits until its line is written. If this time is exceeded, later
+/// events return immediately until the output works again.
 const MAX_EVENT_WAIT: Duration = Duration::from_millis(500);
 
 pub(super) static LOG_OUTPUT: LogOutput<std::io::Stderr> = LogOutput::new(std::io::stderr);

@@ -82,8 +82,8 @@ pub(super) struct BackendCall {
 
 pub(super) enum WorkerStep {
     Call(BackendCall),
-    /// There is no job: close the session if it is of another version of the configuration, else release resources that
-    /// other sessions wait for.
+    /// The thread has no job. It closes its session if that uses another version of the configuration. Otherwise it
+    /// releases resources that other sessions wait for.
     Idle {
         version: u64,
     },
@@ -217,8 +217,8 @@ impl SignQueue {
             }
             state.idle += 1;
             if !has_yielded {
-                // Lets HTTP workers that wait for a processor run first: this thread need not be woken for jobs that
-                // they submit meanwhile.
+                // HTTP workers that wait for a processor run first. If they submit jobs meanwhile, this thread takes
+                // these jobs without being woken.
                 drop(state);
                 std::thread::yield_now();
                 state = self.lock();
@@ -275,9 +275,9 @@ impl SignQueue {
         Some(BackendCall { number, job, backend: state.backend.clone(), version: state.version })
     }
 
-    /// Records the end of a call, before the caller gets the response, so that the worker counts as free.
-    /// `updates_estimate` is `true` for signature calls that ended in time, successful or not: only these update the
-    /// estimated duration of a call.
+    /// Records the end of a call. Must run before the caller gets the response, so that the worker already counts as
+    /// free when the caller continues. `updates_estimate` is `true` for signature calls that ended in time, successful
+    /// or not: only these update the estimated duration of a call.
     pub(super) fn end_call(&self, number: u64, took: Duration, updates_estimate: bool) {
         let mut state = self.lock();
         state.running.retain(|running| running.number != number);

@@ -143,7 +143,8 @@ impl ManagedKeys {
         Ok(())
     }
 
-    /// Stores public keys of certificates as candidates for a key's public key, for a device that does not return it.
+    /// Stores public keys of certificates as candidates for the public key of the managed key. They are used if the
+    /// device does not return the public key.
     pub fn offer_candidates(&self, kind: BackendType, name: &str, candidates: &[PublicKey]) {
         if let Some(entry) = self.entry(kind, name)
             && let Ok(actor) = entry.actor()

@@ -33,11 +33,11 @@ pub struct Pkcs11Config {
     pub force_rw_session: bool,
     /// The type of key to generate if the key is missing; `None` if generation is not allowed.
     pub generate: Option<KeyKind>,
-    /// The public key, for a token that does not return it.
+    /// The public key, if the token does not return it.
     pub public: Option<PublicKey>,
 }
 
-/// Maximum number of candidates for the public key of a token that does not return it.
+/// Maximum number of candidates for a public key that the token does not return.
 const MAX_CANDIDATES: usize = 256;
 
 /// A managed key behind a PKCS #11 module, in one version of its configuration.
@@ -68,8 +68,8 @@ impl Pkcs11Key {
         *self.candidates.lock().unwrap_or_else(PoisonError::into_inner) = kept;
     }
 
-    /// Returns the candidates for the public key, for a token that does not return it: the configured public key, or
-    /// those of certificates.
+    /// Returns the candidates for a public key that the token does not return: the configured public key, or those of
+    /// certificates.
     pub(super) fn candidates(&self) -> Vec<PublicKey> {
         match &self.config.public {
             Some(public) => vec![public.clone()],

@@ -193,8 +193,8 @@ impl TokenAddress {
     }
 }
 
-/// Reads the token information; `None` if that fails. Some modules report an invalid time, and a slot that does not
-/// respond may belong to another key.
+/// Reads the token information. Returns `None` for most failures, because some modules report an invalid time, and a
+/// slot that does not respond may hold a token of another key.
 fn read_token_info(pass: &ModulePass<'_>, slot: Slot) -> Result<Option<TokenInfo>, Pkcs11Failure> {
     match pass.module.get_token_info(slot).map_err(Pkcs11Failure::from) {
         Err(failure) if failure.cause == Pkcs11FailureCause::Module => Err(failure),

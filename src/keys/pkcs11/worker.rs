@@ -244,8 +244,8 @@ impl Pkcs11Worker {
         Ok(Some(Pkcs11KeyPair { private: located.private, public }))
     }
 
-    /// Determines the public key for a token that does not return it: the candidate under which a signature of the key
-    /// verifies.
+    /// Determines a public key that the token does not return: it is the candidate under which a signature of the
+    /// private key verifies.
     ///
     /// # Errors
     /// `Invalid` when no candidate matches.
