@@ -124,7 +124,7 @@ pub(crate) struct AccessTokenCache {
 
 impl AccessTokenCache {
     /// Sends a call with an access token. If the service rejects the token, sends the call once more with a new token.
-    /// If the service rejects the new token, too, no token is replaced for [`REJECTED_TOKEN_PAUSE`].
+    /// If the service rejects the new token, too, rejected tokens are not replaced for [`REJECTED_TOKEN_PAUSE`].
     ///
     /// # Errors
     /// Those of [`OutboundRequest::send`] and of `fetch`.
