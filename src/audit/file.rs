@@ -97,7 +97,7 @@ impl FileSink {
         let mut written = 0;
         let ended = write_all(file, begin, &mut written).and_then(|()| write_all(file, lines, &mut written));
         if let Err(error) = ended {
-            // Assumes that no other process appends to this file: the truncation would also cut off lines of that
+            // Assumes that no other process appends to this file: the truncation would also cut off lines of the other
             // process.
             self.ends_with_partial_line |= truncate_partial_write(file, written).is_err();
             return Err(error);

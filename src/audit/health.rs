@@ -84,7 +84,7 @@ impl DeviceHealth {
         }
     }
 
-    /// If the output is down, makes the next attempt to write to it due at `now`.
+    /// If the output is down, schedules the next attempt to write to it at `now`.
     pub(super) fn retry_now(&mut self, now: Instant) {
         if let DeviceHealthState::Down { next, .. } = &mut self.state {
             *next = now;

@@ -31,7 +31,7 @@ use crate::telemetry;
 const MAX_QUEUED_BYTES: usize = 16 << 20;
 /// Maximum duration of a write by a worker; a longer one counts as slow.
 const MAX_WORKER_WRITE_TIME: Duration = Duration::from_millis(10);
-/// After a slow write, workers leave all writes to the device's thread for this time.
+/// Time after a slow write during which workers leave all writes to the device's thread.
 const WORKER_WRITE_PAUSE: Duration = Duration::from_secs(5);
 
 thread_local! {

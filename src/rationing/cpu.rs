@@ -57,7 +57,8 @@ pub async fn run_as<T: Send + 'static>(caller: QueueCaller, work: impl FnOnce() 
 /// Lowers the priority of the calling thread: on Linux the nice value belongs to the thread.
 #[cfg(target_os = "linux")]
 pub fn lower_priority(nice: i32) {
-    // A process may have a lower priority already, such as a backup. Setting the nice value would raise it.
+    // If the process already runs at a lower priority, as a backup does, setting the nice value would raise the
+    // priority.
     if rustix::process::getpriority_process(None).is_ok_and(|current| current >= nice) {
         return;
     }

@@ -36,8 +36,8 @@ struct ExemplarBucket {
 #[derive(Clone)]
 struct Exemplar {
     request_id: String,
-    /// The trace of the request. `None` if the client does not record the trace, because such a trace cannot be looked
-    /// up.
+    /// The trace of the request. `None` if the client does not record the trace, because an unrecorded trace cannot be
+    /// looked up.
     trace: Option<TraceContext>,
     seconds: f64,
     epoch_seconds: f64,

@@ -9,7 +9,7 @@ use super::backend::{BackendRequest, BackendResponse};
 use crate::error::Result;
 use crate::rationing::{CallerId, DisplacedJobs, FairQueue, QueueCaller};
 
-/// While other queues have jobs, one of them is taken after this number of jobs from the first queue.
+/// After this number of jobs from the first queue, one job of another queue is taken, if another queue has jobs.
 const FIRST_QUEUE_CALLS_PER_OTHER: usize = 3;
 /// Ratio of the capacity of the first queue to that of each other queue.
 const OTHER_QUEUE_CAPACITY_DIVISOR: usize = 8;

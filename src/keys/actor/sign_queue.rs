@@ -184,8 +184,8 @@ impl SignQueue {
         Ok(())
     }
 
-    /// Starts a worker if more jobs are ready than workers are idle, unless `may_start` or the maximum number of
-    /// workers prevents this. Otherwise, if a job is ready, wakes an idle worker.
+    /// Starts a worker if `may_start` is `true`, fewer than `max_parallel` workers exist, and more jobs are ready than
+    /// workers are idle. Otherwise, if a job is ready, wakes an idle worker.
     fn start_or_wake_worker(self: &Arc<Self>, mut state: MutexGuard<'_, SignQueueState>, may_start: bool) {
         let ready = state.ready_jobs();
         let starts = may_start && ready > state.idle && state.workers < state.max_parallel;

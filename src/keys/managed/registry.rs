@@ -110,8 +110,8 @@ impl ManagedKeys {
     }
 
     /// Signs random bytes and verifies the signature. Generates a missing key first if that is allowed, on one node at
-    /// a time. Retries a rejected PIN once. `in_use` contains the keys that mounts use: those that the configuration no
-    /// longer names are tested afterwards.
+    /// a time. Retries a rejected PIN once. `in_use` contains the keys that mounts use. Those of them that the
+    /// configuration no longer names are tested afterwards.
     ///
     /// # Errors
     /// `NotFound` without such a key; `Invalid` when the key is not for signing; otherwise as
