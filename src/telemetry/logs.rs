@@ -57,8 +57,8 @@ fn passes_library_filter(metadata: &Metadata<'_>, debugging: bool) -> bool {
 }
 
 /// Suppresses HTTP library errors that are caused by clients (an unparsable request or a closed connection), because
-/// clients could fill the log with them. Also suppresses errors of aborted bodies: the reader of the body logs them with
-/// request and reason.
+/// clients could fill the log with them. Also suppresses errors of aborted bodies: the reader of the body logs them
+/// with request and reason.
 struct ClientErrorFilter;
 
 const HTTP_LIBRARY: &str = "actix_http";
