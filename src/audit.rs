@@ -62,16 +62,14 @@ pub struct AuditRecorder<'a> {
 /// The state of the request's first entry.
 enum RequestEntryState {
     NotRecorded,
-    /// The first entry was recorded. Contains, for each device, the rendered part of an entry that describes the
-    /// request.
+    /// The first entry was recorded. Contains the rendered description of the request, one for each device.
     Recorded(Vec<Vec<u8>>),
     /// No device accepted the entry: the request must fail, and it has no outcome to record.
     Failed,
 }
 
 impl Audit {
-    /// Creates an audit that records on the devices of `writers` and on the `others`. Without devices nothing is
-    /// recorded.
+    /// Creates an audit whose devices are the `writers` and the `others`. Without devices, it records nothing.
     pub fn new(writers: Vec<Arc<AuditWriter>>, others: Vec<Arc<dyn AuditDevice>>, clock: Clock) -> Self {
         let configured = writers.iter().map(|writer| Arc::clone(writer) as Arc<dyn AuditDevice>);
         Self { devices: configured.chain(others).collect(), writers, clock }
@@ -124,8 +122,8 @@ impl Audit {
         .boxed()
     }
 
-    /// Sends an entry to several devices; returns `true` if any of them accepted it. The request waits for devices that
-    /// are not trusted only if no trusted device accepted the entry.
+    /// Sends an entry to several devices; returns `true` if any of them accepted it. Always waits for the trusted
+    /// devices. Waits for the untrusted devices only if no trusted device accepted the entry.
     async fn record_on_any<'e>(
         &'e self,
         request_parts: &'e [Vec<u8>],

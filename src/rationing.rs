@@ -1,4 +1,4 @@
-//! Limits on shared resources: an amount for all callers together, and less for one caller.
+//! Limits on shared resources. A limit has an amount for all callers together, and a smaller amount for each caller.
 //!
 //! A new limit uses one of these primitives:
 //!
@@ -9,8 +9,8 @@
 //! | [`Budget`] | amounts held at a time: memory, requests | refused |
 //! | [`TokenBuckets`] | amounts per unit of time: requests, bytes | refused until the bucket has refilled |
 //!
-//! Long CPU work runs in the fair queue of the process ([`cpu`]). A limit that is the same for all callers together is
-//! a semaphore of tokio. A limit with a rule of its own says so in its module comment.
+//! Long CPU work runs in the fair queue of the process ([`cpu`]). A limit without an amount for each caller uses a
+//! semaphore of tokio. A limit with a rule of its own says so in its module comment.
 
 mod budget;
 mod caller;

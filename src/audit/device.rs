@@ -27,7 +27,7 @@ pub trait AuditDevice: Send + Sync {
     fn record<'e>(&'e self, request_part: &'e [u8], entry: &'e AuditEntry<'e>) -> BoxFuture<'e, Result<()>>;
 
     /// Records that the device did not accept an entry. Returns `true` if the caller must log this, because the device
-    /// has not.
+    /// itself does not log it.
     fn record_missed_entry(&self) -> bool {
         true
     }
@@ -38,7 +38,7 @@ pub trait AuditDevice: Send + Sync {
     }
 
     /// `true` if requests wait for this device even if another one accepted the entry. `false` while the device is
-    /// down, and for some devices also shortly after.
+    /// down. Some devices also return `false` for a while after they accept entries again.
     fn is_trusted(&self) -> bool {
         !self.is_down()
     }

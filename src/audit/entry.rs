@@ -44,7 +44,7 @@ pub struct AuditRequest<'r> {
     pub trace_id: Option<&'r str>,
     /// The operation, such as `read`, `list` or `update`; else the HTTP method.
     pub operation: &'r str,
-    /// The path as policies see it, without `/v1/` or `/api/v2/`; as sent if it is invalid.
+    /// The path as policies see it, without `/v1/` or `/api/v2/`. An invalid path is given as the client sent it.
     pub path: &'r str,
     /// The mount of the path. It determines which fields are not hashed.
     pub mount: Option<&'r Mount>,

@@ -1,9 +1,10 @@
 //! Audit output to files and standard output.
 //!
 //! A file is opened for appending, with the configured mode, and reopened on SIGHUP after a log rotation. A deleted
-//! file is created again before an entry counts as written. A partial write is truncated, so that a file contains whole
-//! lines. Disk space is allocated some MiB ahead if the file system supports it. Then writes change no metadata, and a
-//! sync of other files on the same disk does not delay them. A pipe works like a file while it has a reader.
+//! file is created again before an entry counts as written. After a partial write, the file is truncated to whole
+//! lines. Disk space is allocated some MiB ahead if the file system supports it. Writes to allocated space change no
+//! metadata, so a sync of other files on the same disk does not delay them. A pipe works like a file while it has a
+//! reader.
 
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write as _};
@@ -44,8 +45,8 @@ pub fn describe_open_error(path: &Path, error: &io::Error) -> String {
     }
 }
 
-/// Describes a denied permission. Names the owner of the file if that is the cause: a server that root started by hand
-/// leaves such files.
+/// Describes a denied permission. Names the owner of the file if it is another user: a server that root once started by
+/// hand leaves such files.
 fn describe_denial(path: &Path) -> String {
     let denied = describe_io_error(io::ErrorKind::PermissionDenied);
     let own = rustix::process::geteuid().as_raw();
@@ -68,7 +69,7 @@ pub(super) struct FileSink {
     file: Option<File>,
     /// `true` if the file does not end with a line feed.
     ends_with_partial_line: bool,
-    /// Position in the file up to which allocation of disk space was requested; it may have failed.
+    /// Position in the file up to which disk space was requested. The allocation may have failed.
     allocated_bytes: u64,
     /// `true` for a regular file on a local file system.
     is_local: bool,
@@ -96,7 +97,8 @@ impl FileSink {
         let mut written = 0;
         let ended = write_all(file, begin, &mut written).and_then(|()| write_all(file, lines, &mut written));
         if let Err(error) = ended {
-            // Assumes that no other process appends to this file: the lines of that process would be cut off.
+            // Assumes that no other process appends to this file: the truncation would also cut off lines of the other
+            // process.
             self.ends_with_partial_line |= truncate_partial_write(file, written).is_err();
             return Err(error);
         }
@@ -107,7 +109,8 @@ impl FileSink {
         file.metadata()
     }
 
-    /// Allocates disk space for the next lines. A failure does not matter: writes then allocate it.
+    /// Allocates disk space for the next lines. A failure does not matter, because each write then allocates its own
+    /// space.
     fn preallocate(&mut self, metadata: &Metadata) {
         let len = metadata.len();
         if len + PREALLOCATED_BYTES / 2 < self.allocated_bytes || !metadata.is_file() {
@@ -120,7 +123,7 @@ impl FileSink {
     }
 }
 
-/// Writes all bytes. Adds to `written` also the bytes that were written before an error.
+/// Writes all bytes. Adds the number of written bytes to `written`, also if an error occurs after some of them.
 fn write_all(file: &mut File, mut bytes: &[u8], written: &mut u64) -> io::Result<()> {
     while !bytes.is_empty() {
         match file.write(bytes) {
@@ -149,7 +152,7 @@ fn truncate_partial_write(file: &File, written: u64) -> io::Result<()> {
 impl AuditSink for FileSink {
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         let mut file = self.append(lines)?;
-        // The file was deleted, and the appended lines with it, so this writes them to a new file.
+        // The file was deleted, so the lines that were just appended are lost. Write them again, to a new file.
         if file.nlink() == 0 {
             self.file = None;
             file = self.append(lines)?;

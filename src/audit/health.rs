@@ -1,9 +1,9 @@
 //! The health of an audit output.
 //!
-//! After a failure an output is *down*: entries are rejected, and its thread tries it immediately and then every
-//! second. When the output accepts a line it is on *trial*: requests wait for it only if no other device accepted their
-//! entries. Without the trial, a collector that accepts connections but reads nothing would delay all requests at each
-//! of its failures. A failure soon after a trial makes the next trial longer.
+//! After a failure an output is *down*: entries are rejected, and the thread of the output tries to write a test line,
+//! immediately and then every second. When such a write succeeds, the output is on *trial*: requests wait for it only
+//! if no other device accepted their entries. Without the trial, a collector that accepts connections but reads nothing
+//! would delay all requests at each of its failures. A failure soon after a trial makes the next trial longer.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ enum DeviceHealthState {
 /// The next task of the output's thread.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DeviceHealthTask {
-    /// Wait for this time; for `None`, until the next failure.
+    /// Wait for this duration, or, if it is `None`, until the next failure.
     Nothing(Option<Duration>),
     Attempt,
     /// Log that the output accepts entries again, with the time since it failed.
@@ -84,7 +84,7 @@ impl DeviceHealth {
         }
     }
 
-    /// Makes the next attempt to write to an output that is down immediate.
+    /// If the output is down, schedules the next attempt to write to it at `now`.
     pub(super) fn retry_now(&mut self, now: Instant) {
         if let DeviceHealthState::Down { next, .. } = &mut self.state {
             *next = now;

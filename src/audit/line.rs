@@ -23,7 +23,8 @@ use crate::error::Kind;
 use crate::fields::Fields;
 use crate::secret::{PartlySecret, Secret};
 
-/// Longest request body, in bytes, whose values are hashed one by one: a hash is twenty times as long as a short text.
+/// Maximum length of a request body whose values are hashed one by one, in bytes. The limit is needed because a hash is
+/// twenty times as long as a short text.
 const MAX_HASHED_BODY_BYTES: usize = 16 * 1024;
 
 /// Media type for parsed request fields that are recorded as one hash.
@@ -52,7 +53,7 @@ struct CallerJson {
 struct CallerJsonCache(OnceLock<Box<(usize, CallerJson, CallerJsonCache)>>);
 
 impl CallerJsonCache {
-    /// Returns the rendered form of the caller for a format, which is rendered only once.
+    /// Returns the rendered form of the caller for a format. Each form is rendered only once.
     fn get_or_render(&self, format: usize, render: impl Fn() -> CallerJson) -> &CallerJson {
         let mut node = self;
         loop {
@@ -131,8 +132,8 @@ impl EntryFormat {
         out
     }
 
-    /// Renders a line with the time since which the device has accepted no entry. The device writes it to test if its
-    /// output works again.
+    /// Renders a test line, which the device writes to check if its output works again. The line contains the time
+    /// since which the device has accepted no entry.
     pub(super) fn render_test_line(&self, now: Time, since: Time) -> Vec<u8> {
         let (path, id) = TEST_PATH_AND_ID;
         let request = AuditRequest { id, operation: "update", path, ..AuditRequest::default() };
@@ -297,13 +298,13 @@ impl EntryFormat {
     /// Renders the fields of a request, or one hash of them if they would take too much space.
     fn write_fields(&self, data: &mut Vec<u8>, fields: &Fields, exceptions: MaskExceptions<'_>) {
         let within = |sent| MaskExceptions { max_bytes: self.mask.max_bytes(sent), ..exceptions };
-        // The output limit grows with the body. The first attempt uses the limit for an empty body: it is usually
-        // sufficient, and the fields need not be serialized to determine their size.
+        // The limit on the output grows with the size of the body. The first attempt uses the limit for an empty body,
+        // which is usually sufficient. Then the fields need not be serialized to determine their size.
         if self.mask.write_fields(data, fields, within(0)).is_ok() {
             return;
         }
         let mut sent = PartlySecret::default();
-        // Parsed JSON can be serialized, and writing to memory cannot fail.
+        // This cannot fail: parsed JSON can always be serialized, and the output is in memory.
         let _ = sent.write_secret(|sent| serde_json::to_writer(sent, fields));
         if self.mask.write_fields(data, fields, within(sent.len())).is_err() {
             self.write_body_hash(data, JSON_MEDIA_TYPE, sent.expose(), BodyOrigin::Server);

@@ -1,9 +1,9 @@
 //! Keyed hashes (HMACs) of values that may be secret; `sys/audit-hash` computes the hash of a known text.
 //!
-//! Every string in a JSON value is replaced by its hash, at any depth. Numbers, booleans, nulls and
-//! member names stay, and so do strings below a name that the mount lists in
-//! `audit_non_hmac_request_keys` or `audit_non_hmac_response_keys`. JSON within a string is a string.
-//! Values are converted while they are parsed, without a copy.
+//! Every string in a JSON value is replaced by its hash, at any depth. Numbers, booleans, nulls and member names are
+//! not hashed. Neither are strings below a name that the mount lists in `audit_non_hmac_request_keys` or
+//! `audit_non_hmac_response_keys`. JSON text within a string is hashed as one string. Values are converted while they
+//! are parsed, without a copy.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -25,7 +25,8 @@ const MAX_PLAIN_NAME_BYTES: usize = 256;
 /// sent. It is needed because the hash of a short text is much longer than the text.
 const BASE_OUTPUT_BYTES: usize = 4 * 1024;
 const MAX_EXPANSION_FACTOR: usize = 4;
-/// Members of a LIST response. A device that is configured so records only the number of their items.
+/// Members of a LIST response. If a device is configured to count lists, it records only the number of items of these
+/// members.
 const COUNTED_MEMBERS: [&str; 2] = ["keys", "key_info"];
 
 /// Response members whose hashed values are cached, because many responses share them: CA certificates.

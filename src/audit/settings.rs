@@ -19,7 +19,8 @@ pub struct AuditDeviceSettings {
     pub name: String,
     /// The output to which the device writes.
     pub target: AuditTarget,
-    /// `true` to record texts unhashed, secrets included: for debugging, and only for one device.
+    /// `true` to record texts unhashed, secrets included. This is meant for debugging and does not affect other
+    /// devices.
     pub log_raw: bool,
     /// `true` to hash accessors.
     pub hmac_accessor: bool,

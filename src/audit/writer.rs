@@ -1,11 +1,11 @@
 //! An audit device that writes lines.
 //!
-//! The entries of a worker thread are collected until its other ready tasks have run, and written together. The worker
-//! writes them itself if there are other workers ([`register_worker`]) and the output is fast
-//! ([`AuditSink::has_fast_writes`]) and idle. Otherwise, and for a while after a slow write, the device's thread writes
-//! them. An entry counts as accepted once all of its bytes are written. After [`ENTRY_TIMEOUT`] a write counts as hung,
-//! and entries are rejected until it ends. The queue is bounded; entries that do not fit wait. After a failed write the
-//! device is down until a test line of its thread succeeds.
+//! The entries of a worker thread are collected until the other ready tasks of that thread have run, and are then
+//! written together. The worker writes them itself if there are other workers ([`register_worker`]) and the output is
+//! fast ([`AuditSink::has_fast_writes`]) and idle. Otherwise, and for a while after a slow write, the device's thread
+//! writes them. An entry counts as accepted once all of its bytes are written. After [`ENTRY_TIMEOUT`] a write counts
+//! as hung, and entries are rejected until it ends. The queue is bounded; entries that do not fit wait. After a failed
+//! write the device is down until its thread has written a test line.
 
 use std::cell::Cell;
 use std::io;
@@ -27,11 +27,11 @@ use crate::clock::{Clock, Time};
 use crate::error::{Error, Kind, Result};
 use crate::telemetry;
 
-/// Maximum number of bytes in the queue, which the last accepted entry may exceed.
+/// Maximum number of bytes in the queue. The last accepted entry may exceed it.
 const MAX_QUEUED_BYTES: usize = 16 << 20;
 /// Maximum duration of a write by a worker; a longer one counts as slow.
 const MAX_WORKER_WRITE_TIME: Duration = Duration::from_millis(10);
-/// Time after a slow write for which workers do not write themselves.
+/// Time after a slow write during which workers leave all writes to the device's thread.
 const WORKER_WRITE_PAUSE: Duration = Duration::from_secs(5);
 
 thread_local! {
@@ -85,8 +85,8 @@ impl AuditQueueState {
         self.write_started_at.is_some_and(|begun| begun.elapsed() > ENTRY_TIMEOUT)
     }
 
-    /// `true` if the idle thread of the device must wake: it has a task, or the device is not up and the time of its
-    /// next task must be determined.
+    /// `true` if the idle thread of the device must wake: it has a task, or, while the device is not up, it must
+    /// determine the time of its next task.
     fn is_due(&self) -> bool {
         !self.queued_batch.lines.is_empty() || self.reopen || self.closed || !self.health.is_up()
     }
@@ -127,8 +127,8 @@ type AuditWriteResult = Result<(), Arc<io::Error>>;
 struct QueuedEntry {
     since: Instant,
     reply: oneshot::Sender<AuditWriteResult>,
-    /// `true` if the device was on trial. The request possibly does not wait for such an entry, so the device counts
-    /// its result itself.
+    /// `true` if the device was on trial. The request possibly does not wait for such an entry, so the device itself
+    /// counts the result.
     trial: bool,
 }
 
@@ -142,8 +142,8 @@ enum AuditWriterTask {
     End,
 }
 
-/// Held by the request whose entry began the batch of a worker thread. When it is dropped, even because the client
-/// disconnected, the device's thread gets all entries of the batch that are not written yet.
+/// The request whose entry is the first of a worker thread's batch holds this guard. When the guard is dropped, even
+/// because the client disconnected, the device's thread gets all entries of the batch that are not written yet.
 struct BatchGuard<'w> {
     shared: &'w AuditWriterShared,
     thread: ThreadId,
@@ -330,8 +330,8 @@ impl AuditQueue {
                         state.write_started_at = Some(now);
                         return AuditWriterTask::Reopen;
                     }
-                    // Each attempt on a device that is down reopens the output, so only the next attempt must be made
-                    // immediate.
+                    // While the device is down, each attempt reopens the output, so it suffices to make the next
+                    // attempt immediate.
                     state.health.retry_now(now);
                 }
                 left = match state.health.next_task(now) {
@@ -504,7 +504,7 @@ impl AuditWriterShared {
         self.end_write(&output, batch, begun);
     }
 
-    /// Handles a failed write. Entries that arrived after the write began fail, too.
+    /// Handles a failed write. The entries that are queued by now fail, too: they are moved to `waiting`.
     fn fail_pending(&self, why: &io::Error, waiting: &mut Vec<QueuedEntry>) {
         let is_new_outage = self.queue.fail_pending(waiting);
         let what = format!("audit device {}: write failed: {why}", self.name);
@@ -523,7 +523,8 @@ impl AuditWriterShared {
             Ok(()) => self.queue.lock().health.record_success(Instant::now()),
             Err(why) => {
                 self.queue.lock().health.record_failure(Instant::now());
-                // This shows in the metrics that the outage continues, even without requests.
+                // Each failed attempt is counted, so that the metrics show that the outage continues, even without
+                // requests.
                 self.failed.increment(1);
                 tracing::debug!("audit device {}: still accepts no entries: {why}", self.name);
             }
@@ -531,9 +532,10 @@ impl AuditWriterShared {
         self.end_write(&output, AuditBatch::default(), begun);
     }
 
-    /// Counts the entries of a write before their requests continue. A written entry of a disconnected client counts
-    /// only if the device was on trial. A failed entry is counted by [`AuditDevice::record_missed_entry`], unless it was
-    /// written on trial and its request no longer waits: such an entry is counted here.
+    /// Counts the entries of a write before their requests continue. A written entry counts if its request still waits
+    /// for it, or if the device was on trial. A failed entry is counted here only if the device was on trial and the
+    /// request no longer waits. A request that still waits counts its failed entry by
+    /// [`AuditDevice::record_missed_entry`].
     fn count_results(&self, written: bool, waiting: &[QueuedEntry]) {
         let is_unnoticed = |waiting: &&QueuedEntry| waiting.trial && waiting.reply.is_closed();
         if written {
@@ -676,7 +678,8 @@ mod tests {
 
     #[tokio::test]
     async fn reopened_device_is_retried_immediately() {
-        // The thread also tries a device each second. On a busy machine one of three tries may be late.
+        // The device's thread also tests the output every second. On a busy machine one of the three attempts may be
+        // late.
         let mut took = Vec::new();
         for _ in 0..3 {
             let (writer, bad, writes) = failing_writer(Duration::ZERO);

@@ -1,8 +1,8 @@
-//! The signer actor: one per managed key. It runs at most `max_parallel` calls to the key's backend and has a
-//! bounded job queue that serves callers round-robin.
+//! The signer actor: one per managed key. It runs at most `max_parallel` concurrent calls to the key's backend and has
+//! a bounded job queue that serves callers round-robin.
 //!
-//! It is not an actix actor, because a mailbox would cost three switches of threads per signature. The caller pushes
-//! its job into the queue; a session thread ([`KeyBackend::Blocking`]) or a task of the caller's runtime
+//! It is not an actix actor, because a mailbox would cost three thread switches per signature. The caller pushes its
+//! job into the queue; a session thread ([`KeyBackend::Blocking`]) or a task of the caller's runtime
 //! ([`KeyBackend::Async`]) takes it and replies directly. Queue and workers are one state behind one lock
 //! (`sign_queue`), which is held for a few queue operations only. A job has one time limit from submission to response,
 //! including its wait in the queue.
@@ -63,8 +63,8 @@ impl SignerActor {
         self.0.queue().configure(backend, max_parallel)
     }
 
-    /// Stores public keys of certificates as candidates for the public key of this key, for a device that does not
-    /// return it. A candidate is used only if a signature of the key verifies under it.
+    /// Stores public keys of certificates as candidates for the public key of this key. They are used if the device
+    /// does not return the public key. A candidate is used only if a signature of the key verifies under it.
     pub fn offer_candidates(&self, candidates: &[PublicKey]) {
         self.0.queue().backend().offer_candidates(candidates);
     }

@@ -1,8 +1,9 @@
 //! Keys in AWS KMS.
 //!
-//! The endpoint is that of the region, or the key's `endpoint`, which is validated like all addresses from callers.
-//! Environment variables and profiles that set an endpoint or a proxy are ignored. The AWS libraries for credentials
-//! and signatures come with the cargo feature `keys-aws`; a build without it has only the configuration and no backend.
+//! Requests go to the endpoint of the region, or to the key's `endpoint`. The latter is validated like all addresses
+//! from callers. Environment variables and profiles that set an endpoint or a proxy are ignored. The AWS libraries for
+//! credentials and signatures come with the cargo feature `keys-aws`; a build without it has only the configuration and
+//! no backend.
 
 #[cfg(feature = "keys-aws")]
 mod client;

@@ -89,8 +89,8 @@ enum LocalKeyMaterial {
 }
 
 impl PrivateKey {
-    /// Generates a key. An RSA key blocks the thread for up to seconds; [`super::KeyPool`] generates it in the
-    /// background.
+    /// Generates a key. For RSA, this blocks the thread for up to several seconds; [`super::KeyPool`] generates RSA
+    /// keys in the background.
     ///
     /// # Errors
     /// `Internal` when the crypto library fails.
@@ -301,8 +301,8 @@ impl PrivateKey {
 }
 
 /// Adjusts a digest to the length of the curve's own hash, which the crypto library requires. ECDSA uses the leftmost
-/// bits of a longer digest, and a shorter one as an integer (FIPS 186-5 6.4.1). So truncation and zero-padding on the
-/// left do not change the signature.
+/// bits of a longer digest, and interprets a shorter digest as an integer (FIPS 186-5 6.4.1). So truncation and
+/// zero-padding on the left do not change the signature.
 fn fit_digest(curve: Curve, digest: &Digest) -> Result<Digest> {
     let bytes = digest.as_ref();
     let expected_hash = curve.hash();

@@ -1,8 +1,8 @@
 //! The registry of managed keys: their configurations, and one signer actor per key.
 //!
-//! A record is a sealed (encrypted) document whose name is that of the key, so names are unique across types, and the
-//! document version orders concurrent writes. A change is committed, then published, then acknowledged. Readers load
-//! the published view without waiting; other nodes reload it after an entry in the change log. A key keeps its UUID and
+//! A record is a sealed (encrypted) document with the name of the key, so names are unique across types. The document
+//! version orders concurrent writes. A change is committed, then published, then acknowledged. Readers load the
+//! published view without waiting; other nodes reload it after an entry in the change log. A key keeps its UUID and
 //! actor until it is deleted. Every write of a record counts as a new configuration, even with the same content:
 //! sessions are reopened, and a rejected PIN may be tried again.
 

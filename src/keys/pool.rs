@@ -1,9 +1,9 @@
 //! Background threads that generate RSA keys.
 //!
-//! A generation cannot be interrupted, and one key of 8192 bits takes as long as hundreds of 2048. So jobs queue in two
-//! lanes by size (`lane`), each with its own thread. The threads run at nice 19, so that they use only processor time
-//! that the workers leave. Queues are bounded and fair by caller. Without requests, the threads fill a stock of keys
-//! (`stock`), from which callers are served immediately.
+//! A generation cannot be interrupted, and one key of 8192 bits takes as long as hundreds of keys of 2048 bits. So jobs
+//! queue in two lanes by size (`lane`), each with its own thread. The threads run at nice 19, so that they use only
+//! processor time that the workers leave. Queues are bounded and fair by caller. Without requests, the threads fill a
+//! stock of keys (`stock`), from which callers are served immediately.
 
 mod lane;
 mod stock;

@@ -92,9 +92,8 @@ pub trait RemoteSigner: Send + Sync {
     /// `Busy` when the queue is full.
     fn require_capacity(&self) -> Result<()>;
 
-    /// Signs and returns the signature in the encoding of X.509 (ECDSA as DER) once it verifies under
-    /// [`RemoteSigner::public`]. Dropping the future cancels a job that has not started. Needs a tokio
-    /// runtime with a timer.
+    /// Signs `input`, verifies the signature under [`RemoteSigner::public`] and returns it in the encoding of X.509
+    /// (ECDSA as DER). Dropping the future cancels a job that has not started. Needs a tokio runtime with a timer.
     ///
     /// # Errors
     /// `Busy` when the queue of the key is full; `Unavailable` when the backend is unreachable, fails or is too slow;

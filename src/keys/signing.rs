@@ -135,12 +135,12 @@ pub struct ManagedKey {
     pub name: String,
     /// The public key when the mount started to use the key.
     pub public: PublicKey,
-    /// The permanent identifier of the key at its backend (see [`KeyIdentity`]). It prevents that another key with the
-    /// same name is used later.
+    /// The permanent identifier of the key at its backend (see [`KeyIdentity`]). It prevents the later use of another
+    /// key with the same name.
     pub locator: String,
 }
 
-/// A signature that was requested and resolves later.
+/// The future of a requested signature.
 pub type SignatureFuture = BoxFuture<'static, Result<Vec<u8>>>;
 
 impl ManagedKey {
@@ -150,8 +150,8 @@ impl ManagedKey {
     }
 
     /// Requests a signature of the message in `pieces`. The pieces are hashed one by one if the signer wants only a
-    /// digest. `low_priority` is for requests that need no authentication: all others are signed first. Does nothing
-    /// until the future is polled; dropping it cancels the job.
+    /// digest. `low_priority` is for requests that need no authentication: signatures for all other requests are made
+    /// first. Does nothing until the future is polled; dropping the future cancels the job.
     ///
     /// # Errors
     /// Those of [`Signers::signer`] and [`RemoteSigner::input_kind`]; `BadGateway` when the signer now has another key.
@@ -173,7 +173,7 @@ impl ManagedKey {
             }
             (SigningInputKind::Digest, None) => {
                 return Err(Error::internal(
-                    "a signer requests the digest of an Ed25519 message, which must not be hashed",
+                    "signing input: the signer requests a digest, but Ed25519 signs whole messages",
                 ));
             }
             (SigningInputKind::Message, _) => SigningInput::Message(pieces.collect::<Vec<_>>().concat()),

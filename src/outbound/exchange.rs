@@ -102,7 +102,7 @@ impl OutboundRequest {
         self.send_retrying(retries, service, temporary_error).await
     }
 
-    /// As [`OutboundRequest::send`], but `temporary_error` decides which responses are retried: it returns their error.
+    /// As [`OutboundRequest::send`], but a response is retried if `temporary_error` returns an error for it.
     ///
     /// # Errors
     /// `Unavailable` when the last attempt got no response; that of `temporary_error`.
@@ -173,8 +173,9 @@ impl OutboundResponse {
         self.status
     }
 
-    /// Returns the error code for the log at debug level; empty if there is none. It is the `error` of an OAuth server
-    /// (RFC 6749, 5.2), or its `code` or `status` in other APIs. Anything but a short word of letters is discarded.
+    /// Returns the error code for the log at debug level; empty if there is none. An OAuth server sends it as `error`
+    /// (RFC 6749, 5.2), other APIs as the `code` or `status` of the object `error`. Anything but a short word of
+    /// letters is discarded.
     pub(crate) fn error_code(&self) -> String {
         let body: Value = self.read("").unwrap_or_default();
         let error = &body["error"];

@@ -118,13 +118,13 @@ impl<T: Clone> SharedCredential<T> {
 #[derive(Default)]
 pub(crate) struct AccessTokenCache {
     credential: SharedCredential<AccessToken>,
-    /// Time at which a new token was rejected; `None` once a token is accepted.
+    /// Time at which the service rejected a new token; `None` after it has accepted a token.
     rejected_at: Mutex<Option<Instant>>,
 }
 
 impl AccessTokenCache {
     /// Sends a call with an access token. If the service rejects the token, sends the call once more with a new token.
-    /// If the service rejects the new token, too, no token is replaced for [`REJECTED_TOKEN_PAUSE`].
+    /// If the service rejects the new token, too, rejected tokens are not replaced for [`REJECTED_TOKEN_PAUSE`].
     ///
     /// # Errors
     /// Those of [`OutboundRequest::send`] and of `fetch`.
@@ -281,7 +281,7 @@ mod tests {
             assert_eq!(send().await, 401);
         }
         assert_eq!(fetched.get(), 2);
-        // Once a token was accepted, the next rejected token is replaced again.
+        // A token was accepted before, so the next rejected token is replaced again.
         assert_eq!((send().await, send().await), (200, 200));
         assert_eq!(fetched.get(), 3);
     }

@@ -1,8 +1,8 @@
 //! A memory budget for the whole process, with a limit per key (for example per sender).
 //!
-//! A key that already holds a reservation may have at most a quarter of what is then left. A key at its limit thus
-//! leaves four fifths of the budget, and ten such keys leave a tenth. The first reservation of a key is exempt: it may
-//! be large, and may take all that is left.
+//! A key that has a reservation and wants another one may reserve, in total, at most a quarter of what is left
+//! afterwards. A key at its limit thus leaves four fifths of the budget, and ten such keys leave a tenth. The first
+//! reservation of a key is exempt: it may be large, and may take all that is left.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -17,8 +17,8 @@ const KEY_LIMIT_DIVISOR: usize = 4;
 pub struct Budget<K>(Arc<Mutex<BudgetState<K>>>);
 
 struct BudgetState<K> {
-    /// Negative when reservations that cannot be refused, or one by [`Reservation::reserve_if_any_left`], exceeded
-    /// the budget.
+    /// The unreserved amount. It is negative if the budget was exceeded by reservations that cannot be refused, or by a
+    /// reservation of [`Reservation::reserve_if_any_left`].
     left: isize,
     reserved: HashMap<K, usize>,
 }

@@ -24,7 +24,7 @@ pub fn caller_id(caller: &(impl Hash + ?Sized)) -> CallerId {
 pub(super) enum CallerClass {
     /// The server itself. Requests wait for its work, so its queue has no bound.
     Server,
-    /// A caller with a valid token, or a client that connects.
+    /// A caller with a valid token, or a client that is connecting.
     WithToken,
     /// A caller without a valid token: served only when no caller of another class waits.
     WithoutToken,
@@ -78,12 +78,13 @@ impl QueueCaller {
         TASK_CALLER.try_with(|caller| *caller).or_else(|_| request_caller()).unwrap_or(Self::SERVER)
     }
 
-    /// Runs a future on behalf of this caller. A task that a request begins needs this: it does not inherit the caller.
+    /// Runs a future on behalf of this caller. A task that a request spawns needs this, because it does not inherit the
+    /// caller.
     pub async fn scope<W: Future>(self, work: W) -> W::Output {
         TASK_CALLER.scope(self, work).await
     }
 
-    /// The same caller; from now on its jobs are not refused.
+    /// Returns this caller, marked so that its jobs are not refused.
     pub fn must_run(self) -> Self {
         Self { must_run: true, ..self }
     }

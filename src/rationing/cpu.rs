@@ -1,8 +1,8 @@
 //! The CPU queue of the process: the only place for CPU work that is too long for an HTTP worker (more than 0.5 ms).
 //!
 //! It has one thread per core, at a lower priority than the HTTP workers and the commit thread. Callers are served
-//! round-robin, and no caller gets all threads. Callers without a token are served when no other waits. A job that
-//! finds the queue of its caller full is refused immediately. The job of a disconnected caller is dropped.
+//! round-robin, and no caller gets all threads. Callers without a token are served only while no other caller waits. A
+//! job that finds the queue of its caller full is refused immediately. The job of a disconnected caller is dropped.
 //!
 //! A job occupies a thread until it ends, so it must not wait for the network, the store or a signer.
 
@@ -19,7 +19,8 @@ use crate::telemetry;
 
 /// Jobs of one class that may wait, for all callers together.
 const MAX_WAITING_PER_CLASS: usize = 1024;
-/// Nice value of the threads. While an HTTP worker competes for a core, they get about a tenth of it.
+/// Nice value of the threads. While an HTTP worker competes with such a thread for a core, the thread gets about a
+/// tenth of it.
 const NICE: i32 = 10;
 
 static CPU_QUEUE: LazyLock<CpuQueue> = LazyLock::new(|| {
@@ -37,7 +38,7 @@ pub async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -
     run_as(QueueCaller::current(), work).await
 }
 
-/// Runs work as [`run`] does if it is long, and immediately on the current thread if not.
+/// Runs long work as [`run`] does, and short work immediately on the current thread.
 ///
 /// # Errors
 /// As [`run`].
@@ -56,7 +57,8 @@ pub async fn run_as<T: Send + 'static>(caller: QueueCaller, work: impl FnOnce() 
 /// Lowers the priority of the calling thread: on Linux the nice value belongs to the thread.
 #[cfg(target_os = "linux")]
 pub fn lower_priority(nice: i32) {
-    // A process that runs at a lower priority already, such as a backup, must not raise that of its threads here.
+    // If the process already runs at a lower priority, as a backup does, setting the nice value would raise the
+    // priority.
     if rustix::process::getpriority_process(None).is_ok_and(|current| current >= nice) {
         return;
     }

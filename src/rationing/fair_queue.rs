@@ -71,8 +71,8 @@ impl<T> FairQueue<T> {
 
     /// Appends a job to the queue of its caller. At most `max_per_caller` jobs of a caller wait, and `max` of all
     /// callers. In a full queue, jobs of disconnected callers (`is_abandoned`) are removed first. If the queue is still
-    /// full, the newest job of the caller with the most waiting jobs is refused, provided that caller has at least two
-    /// jobs more than this one. Otherwise, the job itself is refused.
+    /// full, the newest job of the caller with the most waiting jobs is refused, provided that this caller has at least
+    /// two waiting jobs more than the caller `caller_id`. Otherwise, the job itself is refused.
     pub fn push_bounded(
         &mut self,
         caller_id: CallerId,

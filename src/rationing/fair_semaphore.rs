@@ -57,7 +57,7 @@ impl FairSemaphore {
 
     /// Waits for a permit.
     pub async fn acquire(&self, caller_id: CallerId) -> Permit {
-        // Never refused without a limit.
+        // Without a limit, the queue never refuses the request.
         self.wait(caller_id, usize::MAX).await.unwrap_or(Permit { caller_id, semaphore: None })
     }
 
@@ -71,7 +71,7 @@ impl FairSemaphore {
         receiver.await.ok()
     }
 
-    /// Grants the free permits. The permit of a disconnected caller goes to the next one.
+    /// Grants the free permits. If a caller has disconnected, its permit goes to the next caller.
     fn grant_permits(&self) {
         while let Some((caller_id, sender)) = self.start_next() {
             if let Err(mut untaken) = sender.send(Permit { caller_id, semaphore: Some(self.clone()) }) {

@@ -13,7 +13,7 @@ use crate::clock::Time;
 
 /// Maximum number of buckets in each of two generations: about 1 MiB.
 const MAX_BUCKETS_PER_GENERATION: usize = 1 << 14;
-/// Tokens that a bucket may lack, because sums of fractions are rounded.
+/// Number of tokens by which a bucket may fall short of a withdrawal, because sums of fractions are rounded.
 pub const LEVEL_TOLERANCE: f64 = 1e-6;
 
 /// A time of the monotonic clock, or of the wall clock, which may be set back.
@@ -66,7 +66,7 @@ pub struct TokenBuckets<K, T> {
 struct BucketGenerations<K, T> {
     young: HashMap<K, TokenBucket<T>>,
     old: HashMap<K, TokenBucket<T>>,
-    /// Time at which full buckets were removed; `None` before the first withdrawal.
+    /// Time of the last removal of full buckets; `None` before the first one.
     cleaned_at: Option<T>,
 }
 
@@ -78,13 +78,13 @@ struct TokenBucket<T> {
 }
 
 impl<K: Eq + Hash, T: BucketTime> TokenBuckets<K, T> {
-    /// Full buckets.
+    /// Creates buckets that are all full.
     pub fn new(rule: BucketRule) -> Self {
         let generations = BucketGenerations { young: HashMap::new(), old: HashMap::new(), cleaned_at: None };
         Self { rule, generations: Mutex::new(generations) }
     }
 
-    /// Takes `amount` from the bucket of a key, if that is not blocked and has so many tokens.
+    /// Takes `amount` from the bucket of a key, if the bucket is not blocked and contains that many tokens.
     pub fn take(&self, key: K, amount: f64, now: T) -> Withdrawal {
         self.lock().bucket(key, &self.rule, now).take(amount, &self.rule, now)
     }
@@ -125,7 +125,8 @@ impl<K: Eq + Hash, T: BucketTime> BucketGenerations<K, T> {
         bucket
     }
 
-    /// Removes full buckets, once in the time in which any bucket fills.
+    /// Removes full buckets. After a removal, skips further ones for the time in which an empty bucket fills, or for
+    /// the duration of a block if that is longer.
     fn remove_full(&mut self, rule: &BucketRule, now: T) {
         let age = self.cleaned_at.map_or(f64::INFINITY, |cleaned_at| now.seconds_since(cleaned_at));
         let interval = (rule.capacity / rule.per_second).max(rule.block_seconds);

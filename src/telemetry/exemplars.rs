@@ -36,8 +36,8 @@ struct ExemplarBucket {
 #[derive(Clone)]
 struct Exemplar {
     request_id: String,
-    /// The trace of the request. `None` if the client does not record the trace, because it could not be looked up
-    /// then.
+    /// The trace of the request. `None` if the client does not record the trace, because an unrecorded trace cannot be
+    /// looked up.
     trace: Option<TraceContext>,
     seconds: f64,
     epoch_seconds: f64,
@@ -83,7 +83,8 @@ impl ExemplarSnapshot {
         Self(all.iter().map(by_series).collect())
     }
 
-    /// Appends the exemplar of the bucket with this upper bound to its line, if there is one.
+    /// Appends an exemplar to `line`, the line of a bucket with the upper bound `bound`. Appends nothing if the bucket
+    /// has no exemplar.
     pub(super) fn append(&self, series: &str, bound: f64, line: &mut String) {
         let bucket = REQUEST_SECONDS_BOUNDS.partition_point(|known| *known < bound);
         let exemplar = self.0.get(series).and_then(|buckets| buckets.get(bucket)?.as_ref());

@@ -56,9 +56,9 @@ fn passes_library_filter(metadata: &Metadata<'_>, debugging: bool) -> bool {
     !is_suppressed(library, *metadata.level(), debugging)
 }
 
-/// Suppresses errors of the HTTP library that clients cause, by an unparsable request or a closed
-/// connection: clients could fill the log with them. Also suppresses aborted bodies, which the reader of the
-/// body logs with request and reason.
+/// Suppresses HTTP library errors that are caused by clients (an unparsable request or a closed connection), because
+/// clients could fill the log with them. Also suppresses errors of aborted bodies: the reader of the body logs them
+/// with request and reason.
 struct ClientErrorFilter;
 
 const HTTP_LIBRARY: &str = "actix_http";

@@ -1,9 +1,9 @@
 //! Standard error as the output of all logs.
 //!
-//! One thread does the writing. Access log lines come with every request, so they are only buffered. The thread of any
-//! other log event waits until its line is written, so that none is lost, but only briefly: a full pipe without a
-//! reader must not block requests or the end of the process. Lines that do not fit into the buffer are dropped and
-//! counted.
+//! One thread does the writing. Access log lines come with every request, so they are only buffered. The thread that
+//! logs any other event waits until its line is written, so that no such line is lost. It waits only briefly, because a
+//! full pipe without a reader must not block requests or the end of the process. Lines that do not fit into the buffer
+//! are dropped and counted.
 
 use std::io::Write;
 use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
@@ -17,8 +17,8 @@ const ACCESS_LINE_BUFFER_BYTES: usize = 1 << 20;
 const EVENT_BUFFER_BYTES: usize = 2 << 20;
 /// Time for which access log lines are collected, so that the thread wakes at most a hundred times a second.
 const COLLECTION_TIME: Duration = Duration::from_millis(10);
-/// Maximum time for which the thread of an event waits until its line is written. After a timeout, later events do not
-/// wait until the thread has written lines again.
+/// Maximum time for which the thread of an event waits until its line is written. If this time is exceeded, later
+/// events return immediately until the output works again.
 const MAX_EVENT_WAIT: Duration = Duration::from_millis(500);
 
 pub(super) static LOG_OUTPUT: LogOutput<std::io::Stderr> = LogOutput::new(std::io::stderr);

@@ -10,7 +10,7 @@ use super::catalogue::{
 };
 use super::series::Series;
 
-/// Returns the metrics that are available: without `/proc`, most are not.
+/// Returns the available metrics. Without `/proc`, most metrics are unavailable.
 pub(super) fn read_series() -> Vec<Series> {
     let stat = fs::read_to_string("/proc/self/stat").ok();
     let stat = stat.as_deref().and_then(ProcessStat::parse);

@@ -4,8 +4,8 @@
 use super::catalogue::CATALOGUE;
 use super::{managed_keys, mount_meter};
 
-/// A label whose values name deletable objects, and a function that tests if an object exists. The label is the first
-/// of its series.
+/// A label and a function. The values of the label name objects that can be deleted; the function tests if such an
+/// object exists. The label must be the first one of its series.
 type DeletableLabel = (&'static str, fn(&str) -> bool);
 
 const DELETABLE_LABELS: [DeletableLabel; 2] = [("key", managed_keys::is_exported), ("mount", mount_meter::is_exported)];

@@ -18,7 +18,7 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// Parses the `traceparent` of a request. `None` if it is invalid, because servers must ignore those.
+    /// Parses the `traceparent` of a request. `None` if it is invalid, because servers must ignore invalid headers.
     pub fn parse(value: &[u8]) -> Option<Self> {
         let (known, rest) = value.split_at_checked(TRACEPARENT_BYTES)?;
         let [version, trace_id, parent_id, flags] = split_fields(known)?;

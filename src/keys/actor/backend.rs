@@ -88,8 +88,8 @@ pub trait BlockingBackend: Send + Sync {
     /// `Invalid`, with the reason, when the configuration does not support it.
     fn input_kind(&self, kind: KeyKind, algorithm: SignatureAlgorithm) -> Result<SigningInputKind>;
 
-    /// Stores public keys of certificates as candidates for the key's public key, for a device that does not return it.
-    /// Does not call the device.
+    /// Stores public keys of certificates as candidates for the public key of this key. They are used if the device
+    /// does not return the public key. Does not call the device.
     fn offer_candidates(&self, _candidates: &[PublicKey]) {}
 
     /// Creates a session. A worker thread calls this, and only that thread uses the session. Does not call the device

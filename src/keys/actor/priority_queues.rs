@@ -9,9 +9,9 @@ use super::backend::{BackendRequest, BackendResponse};
 use crate::error::Result;
 use crate::rationing::{CallerId, DisplacedJobs, FairQueue, QueueCaller};
 
-/// Number of jobs that are taken from the first queue before one job of another queue, while both have jobs.
+/// After this number of jobs from the first queue, one job of another queue is taken, if another queue has jobs.
 const FIRST_QUEUE_CALLS_PER_OTHER: usize = 3;
-/// Capacity of the first queue, divided by that of each other queue.
+/// Ratio of the capacity of the first queue to that of each other queue.
 const OTHER_QUEUE_CAPACITY_DIVISOR: usize = 8;
 /// Cap on the first measured duration of a call, when there is no estimate yet.
 const MAX_FIRST_ESTIMATE: Duration = Duration::from_millis(200);
@@ -42,7 +42,7 @@ pub(super) struct PriorityQueues {
     /// Number of jobs taken from the first queue since the last job of another queue; counted only while other queues
     /// have jobs.
     first_queue_calls: usize,
-    /// `true` if the last job that was not taken from the first queue was a lookup.
+    /// `true` if the last job from a queue other than the first one was a lookup.
     last_was_lookup: bool,
     call_estimate: Duration,
 }
@@ -105,8 +105,9 @@ impl PriorityQueues {
         self.queues[priority as usize].has_room(caller_id, Self::capacity(priority, max), is_expired)
     }
 
-    /// Estimates how long one more job would wait. `running` and `max_calls` are the running and maximum calls of its
-    /// priority. A call takes at least `min_elapsed`, the elapsed time of the calls in progress.
+    /// Estimates how long one more job would wait. `running` and `max_calls` are the current and the maximum number of
+    /// concurrent calls of its priority. A call takes at least `min_elapsed`, the elapsed time of the calls in
+    /// progress.
     pub(super) fn expected_wait(
         &self,
         priority: JobPriority,
@@ -133,7 +134,7 @@ impl PriorityQueues {
         self.call_estimate.max(min_elapsed).saturating_mul(calls) / max_calls
     }
 
-    /// `true` if a job with this wait ends within `call_timeout` and waits for at most half of it.
+    /// `true` if a job that waits for the duration `wait` ends within `call_timeout`, and `wait` is at most half of it.
     pub(super) fn starts_in_time(&self, wait: Duration, call_timeout: Duration) -> bool {
         wait <= call_timeout / 2 && wait + self.call_estimate <= call_timeout
     }

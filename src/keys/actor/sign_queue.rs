@@ -82,8 +82,8 @@ pub(super) struct BackendCall {
 
 pub(super) enum WorkerStep {
     Call(BackendCall),
-    /// There is no job: close the session if it is of another version of the configuration, else release resources that
-    /// other sessions wait for.
+    /// The thread has no job. It closes its session if that uses another version of the configuration. Otherwise it
+    /// releases resources that other sessions wait for.
     Idle {
         version: u64,
     },
@@ -184,8 +184,8 @@ impl SignQueue {
         Ok(())
     }
 
-    /// Starts or wakes a worker if a job waits that no idle worker is about to take. Without `may_start`, it starts no
-    /// new worker.
+    /// Starts a worker if `may_start` is `true`, fewer than `max_parallel` workers exist, and more jobs are ready than
+    /// workers are idle. Otherwise, if a job is ready, wakes an idle worker.
     fn start_or_wake_worker(self: &Arc<Self>, mut state: MutexGuard<'_, SignQueueState>, may_start: bool) {
         let ready = state.ready_jobs();
         let starts = may_start && ready > state.idle && state.workers < state.max_parallel;
@@ -217,8 +217,8 @@ impl SignQueue {
             }
             state.idle += 1;
             if !has_yielded {
-                // Lets HTTP workers that wait for a processor run first: this thread need not be woken for jobs that
-                // they submit meanwhile.
+                // HTTP workers that wait for a processor run first. If they submit jobs meanwhile, this thread takes
+                // these jobs without being woken.
                 drop(state);
                 std::thread::yield_now();
                 state = self.lock();
@@ -275,9 +275,9 @@ impl SignQueue {
         Some(BackendCall { number, job, backend: state.backend.clone(), version: state.version })
     }
 
-    /// Records the end of a call, before the caller gets the response, so that the worker counts as free.
-    /// `updates_estimate` is `true` for signature calls that ended in time, successful or not: only these update the
-    /// estimated duration of a call.
+    /// Records the end of a call. Must run before the caller gets the response, so that the worker already counts as
+    /// free when the caller continues. `updates_estimate` is `true` for signature calls that ended in time, successful
+    /// or not: only these update the estimated duration of a call.
     pub(super) fn end_call(&self, number: u64, took: Duration, updates_estimate: bool) {
         let mut state = self.lock();
         state.running.retain(|running| running.number != number);
@@ -359,19 +359,19 @@ impl SignQueue {
 }
 
 impl SignQueueState {
-    /// Maximum number of concurrent calls of a priority. For lookups a quarter of the workers, so that hanging lookups
-    /// leave the others to signatures.
+    /// Maximum number of concurrent calls of a priority. Lookups may use a quarter of the workers, so that hanging
+    /// lookups leave the other workers to signatures.
     fn max_calls_of(&self, priority: JobPriority) -> usize {
         if priority == JobPriority::Lookup { (self.max_parallel / 4).max(1) } else { self.max_parallel }
     }
 
-    /// Running calls that count against the limit of a priority. Lookups of an older configuration do not.
+    /// Running calls that count against the limit of a priority. Lookups of an older configuration do not count.
     fn calls_of(&self, priority: JobPriority) -> impl Iterator<Item = &RunningCall> {
         let is_lookup = priority == JobPriority::Lookup;
         self.running.iter().filter(move |call| !is_lookup || call.lookup_version == Some(self.version))
     }
 
-    /// `true` if all concurrent calls that the limit of `priority`, or of the first priority, permits are hanging.
+    /// `true` if hanging calls use up the limit of `priority`, or that of the first priority.
     fn is_stuck(&self, priority: JobPriority, now: Instant) -> bool {
         [priority, JobPriority::First].into_iter().any(|priority| {
             self.calls_of(priority).filter(|call| call.is_stuck(now)).count() >= self.max_calls_of(priority)
@@ -379,7 +379,7 @@ impl SignQueueState {
     }
 
     /// Elapsed time of the signature call that started last, or zero while a call of this priority may start. Lookups
-    /// do not count: one may generate a key, which takes long.
+    /// do not count, because a lookup may generate a key, which takes long.
     fn min_elapsed(&self, priority: JobPriority, now: Instant) -> Duration {
         if self.calls_of(priority).count() < self.max_calls_of(priority) {
             return Duration::ZERO;

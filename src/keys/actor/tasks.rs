@@ -38,7 +38,7 @@ async fn run_worker(mut slot: WorkerSlot) {
     }
 }
 
-/// A running call. Dropping it records its end, also when the runtime drops the whole task.
+/// A running call. Dropping this value records the end of the call, also when the runtime drops the whole task.
 struct RunningTaskCall<'q> {
     queue: &'q SignQueue,
     number: u64,

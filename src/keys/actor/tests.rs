@@ -361,8 +361,8 @@ async fn stuck_key_refuses_new_jobs_at_once() {
     let sign = || tokio::spawn(signer.sign(P256, message()));
     let hung = [sign(), sign()];
     eventually(|| double.concurrent.load(Ordering::SeqCst) == 2).await;
-    // The calls have used a fifth of the time limit. Behind four queued jobs, another one would wait for
-    // more than half of it.
+    // The calls have used a fifth of the time limit. A fifth queued job would wait for more than half of the time
+    // limit.
     tokio::time::sleep(Duration::from_millis(400)).await;
     let flood: Vec<_> = (0..100).map(|_| sign()).collect();
     let outcomes = join_all(hung.into_iter().chain(flood)).await;

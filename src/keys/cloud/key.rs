@@ -239,8 +239,9 @@ impl<S: CloudKeyService> CloudKey<S> {
         }
     }
 
-    /// Returns the identity that signs for `key`, and `true` if the name now refers to another key. `None` if the name
-    /// refers to another key and `key` has no locator.
+    /// Returns the identity with which the service signs for `key`. The flag is `true` if the name now refers to
+    /// another key and the recorded locator of `key` is used. Returns `None` if the name refers to another key and
+    /// `key` has no locator.
     async fn resolve_signing_key(self: &Arc<Self>, key: &KeyIdentity) -> Result<Option<(Arc<KeyIdentity>, bool)>> {
         if let Some(pinned) = self.pinned_keys().signing_identity(key) {
             return Ok(Some((pinned, false)));

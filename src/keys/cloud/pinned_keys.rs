@@ -43,7 +43,7 @@ impl PinnedKeys {
         is_another
     }
 
-    /// Removes a key after the service refused to sign with it.
+    /// Removes a key with which the service refused to sign, and remembers its locator as refused.
     pub(super) fn remove_refused(&mut self, known: &KeyIdentity) {
         self.keys.retain(|kept| kept.public != known.public || kept.locator != known.locator);
         if !self.refused.contains(&known.locator) {

@@ -18,7 +18,7 @@ const LOCAL_URL_RULE: &str =
 const FOLDER_RULE: &str = "must be the absolute path of a folder";
 
 impl CloudSettings {
-    /// Returns the invalid settings by their names in the server's configuration, each with its rule.
+    /// Returns the invalid settings by their names in the server's configuration, each with the rule that it breaks.
     pub fn problems(&self) -> Vec<(&'static str, &'static str)> {
         let azure = &self.azure;
         let google = &self.google;

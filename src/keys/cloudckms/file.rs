@@ -2,7 +2,7 @@
 //!
 //! A request names a file on the server. So that requests cannot read other files, only two kinds are accepted: the
 //! file from the server's environment, and files in the configured credentials folder without symbolic links on the
-//! way. The path is checked before anything is opened, and each component again while it is opened.
+//! way. The path is checked before anything is opened. Each component of the path is checked again while it is opened.
 
 use std::fs::File;
 use std::path::{Component, Path, PathBuf};
@@ -142,8 +142,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("credentials");
         std::fs::create_dir_all(folder.join("team")).unwrap();
-        // The file outside the folder is a pipe: if it were opened, the thread that opens it for writing would
-        // continue.
+        // The file outside the folder is a pipe, and a thread waits to open it for writing. If the code under test
+        // opened the pipe, this thread would continue.
         let outside = root.path().join("outside.json");
         rustix::fs::mkfifoat(rustix::fs::CWD, &outside, Mode::RUSR | Mode::WUSR).unwrap();
         let (opened, was_opened) = mpsc::channel();

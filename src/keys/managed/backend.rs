@@ -117,9 +117,9 @@ impl BackendConfig {
         }
     }
 
-    /// The location at which a key is generated, equal for all configurations that would generate the same key.
-    /// Different keys may have the same location, such as one label on two tokens; their generations then wait for each
-    /// other needlessly.
+    /// The location at which a key is generated. All configurations that would generate the same key have the same
+    /// location. Different keys may share a location, for example if two tokens have keys with the same label. Then
+    /// their generations wait for each other needlessly.
     pub(super) fn location(&self) -> String {
         match self {
             Self::Pkcs11(settings) => format!("pkcs11/{}", settings.key_label),

@@ -110,8 +110,8 @@ impl ManagedKeys {
     }
 
     /// Signs random bytes and verifies the signature. Generates a missing key first if that is allowed, on one node at
-    /// a time. Retries a rejected PIN once. Then tests each key in `in_use`, the keys that mounts use, that the
-    /// configuration no longer names.
+    /// a time. Retries a rejected PIN once. `in_use` contains the keys that mounts use. Those of them that the
+    /// configuration no longer names are tested afterwards.
     ///
     /// # Errors
     /// `NotFound` without such a key; `Invalid` when the key is not for signing; otherwise as
@@ -143,7 +143,8 @@ impl ManagedKeys {
         Ok(())
     }
 
-    /// Stores public keys of certificates as candidates for a key's public key, for a device that does not return it.
+    /// Stores public keys of certificates as candidates for the public key of the managed key. They are used if the
+    /// device does not return the public key.
     pub fn offer_candidates(&self, kind: BackendType, name: &str, candidates: &[PublicKey]) {
         if let Some(entry) = self.entry(kind, name)
             && let Ok(actor) = entry.actor()

@@ -24,7 +24,7 @@ use crate::telemetry;
 struct TestGrants {
     store: Arc<MemoryKeyStore>,
     lists: Mutex<BTreeMap<i64, Vec<String>>>,
-    /// A name that mount 2 lists during the next call of `listing_mounts`.
+    /// A name that mount 2 starts to list during the next call of `listing_mounts`.
     meanwhile: Mutex<Option<String>>,
 }
 

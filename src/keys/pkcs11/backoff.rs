@@ -1,8 +1,8 @@
 //! Backoff for a token on which no session can be opened: one call tries again after 1 s, 2 s, 4 s … 30 s, and all
 //! other calls fail immediately with the last error.
 //!
-//! Initializing a module again may find more tokens but ends all its sessions, so it has a backoff with the same steps,
-//! shared by all keys of a library.
+//! Initializing a module again may find more tokens but ends all its sessions. So initialization has a backoff with the
+//! same steps, shared by all keys of a library.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

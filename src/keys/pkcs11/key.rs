@@ -22,7 +22,8 @@ pub struct Pkcs11Config {
     pub token: TokenAddress,
     /// `CKA_LABEL` of the key, if it is found by label; also the label of a generated key.
     pub key_label: Option<String>,
-    /// `CKA_ID` of the key, if it is found by identifier. At least one of the two is set; if both are, both must match.
+    /// `CKA_ID` of the key, if it is found by identifier. The label, the identifier or both are set; if both are set,
+    /// both must match.
     pub key_id: Option<Vec<u8>>,
     /// The number of the mechanism, a `CKM_` constant.
     pub mechanism: u64,
@@ -32,11 +33,11 @@ pub struct Pkcs11Config {
     pub force_rw_session: bool,
     /// The type of key to generate if the key is missing; `None` if generation is not allowed.
     pub generate: Option<KeyKind>,
-    /// The public key, for a token that does not return it.
+    /// The public key, if the token does not return it.
     pub public: Option<PublicKey>,
 }
 
-/// Maximum number of candidates for the public key of a token that does not return it.
+/// Maximum number of candidates for a public key that the token does not return.
 const MAX_CANDIDATES: usize = 256;
 
 /// A managed key behind a PKCS #11 module, in one version of its configuration.
@@ -67,8 +68,8 @@ impl Pkcs11Key {
         *self.candidates.lock().unwrap_or_else(PoisonError::into_inner) = kept;
     }
 
-    /// Returns the candidates for the public key, for a token that does not return it: the configured public key, or
-    /// those of certificates.
+    /// Returns the candidates for a public key that the token does not return: the configured public key, or those of
+    /// certificates.
     pub(super) fn candidates(&self) -> Vec<PublicKey> {
         match &self.config.public {
             Some(public) => vec![public.clone()],

@@ -66,7 +66,7 @@ pub(super) enum KeyFamily {
     Ed25519,
 }
 
-/// The type of key that signs with this mechanism; `None` if none does.
+/// The type of keys that sign with this mechanism; `None` if this server does not support the mechanism.
 pub(super) fn key_family(number: u64) -> Option<KeyFamily> {
     let (_, schemes, _) = SUPPORTED_MECHANISMS.iter().find(|row| row.0 == number)?;
     schemes.first().map(|scheme| match scheme {

@@ -15,8 +15,8 @@ use cryptoki::error::{Error as BindingError, RvError};
 use super::recovery::{Pkcs11Failure, Pkcs11FailureCause};
 use crate::error::{Error, Kind};
 
-/// Maximum time that an initialization waits for calls in progress; it blocks all other calls for that time. If a call
-/// has been running for longer already, the initialization fails at once and blocks nothing.
+/// Maximum time that an initialization waits for calls in progress. During this time it blocks all other calls. If a
+/// call in progress has already taken longer, the initialization fails at once and blocks nothing.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum time that a call waits for an initialization in progress.
 const INITIALIZATION_TIMEOUT: Duration = Duration::from_secs(5);

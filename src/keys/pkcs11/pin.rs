@@ -11,7 +11,7 @@ use crate::secret::Secret;
 /// Salted digest of a PIN.
 pub(super) type PinFingerprint = [u8; 32];
 
-/// Counter whose values order PIN rejections by tokens and permissions to try a PIN again.
+/// Event counter. Its values show if a token rejected a PIN before or after the last permission to try that PIN again.
 static PIN_EVENT_COUNTER: AtomicU64 = AtomicU64::new(0);
 
 pub(super) fn next_pin_event() -> u64 {

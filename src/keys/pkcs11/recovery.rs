@@ -22,7 +22,7 @@ pub(super) enum Pkcs11FailureCause {
     Capacity,
     Request,
     Pin,
-    /// An error that this server detected, not the module.
+    /// An error that this server detected itself.
     Internal,
 }
 
@@ -33,7 +33,7 @@ pub(super) enum RecoveryScope {
     /// The session is reopened, which checks the login and looks for the key.
     Session,
     /// All sessions of the token end, and its label is looked for in all slots. While the token is missing, all calls
-    /// are rejected except for one after 1 s, 2 s … 30 s.
+    /// are rejected, except for one attempt after 1 s, 2 s … 30 s.
     Token,
     /// The library is initialized again, once for all its keys.
     Module,
@@ -67,7 +67,7 @@ pub(super) const RECOVERY_RULES: [RecoveryRule; 10] = [
     recovery_rule(Pkcs11FailureCause::Session, "session", RecoveryScope::Session, 1, Kind::Unavailable, &[
         Code::SessionHandleInvalid, Code::SessionClosed, Code::OperationNotInitialized, Code::OperationActive,
     ]),
-    // When the last session of a token closes, the login ends and private keys are invisible.
+    // When the last session of a token closes, the login ends, and private keys become invisible.
     recovery_rule(Pkcs11FailureCause::Login, "login", RecoveryScope::Session, 1, Kind::Unavailable, &[
         Code::UserNotLoggedIn, Code::ObjectHandleInvalid, Code::KeyHandleInvalid,
     ]),

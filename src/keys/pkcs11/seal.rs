@@ -40,7 +40,8 @@ pub struct Pkcs11SealSettings {
     pub token: TokenAddress,
     /// `CKA_LABEL` of the key, if it is found by label.
     pub key_label: Option<String>,
-    /// `CKA_ID` of the key, if it is found by identifier. At least one of the two is set; if both are, both must match.
+    /// `CKA_ID` of the key, if it is found by identifier. The label, the identifier or both are set; if both are set,
+    /// both must match.
     pub key_id: Option<Vec<u8>>,
     /// The wrapping mechanism.
     pub mechanism: SealMechanism,

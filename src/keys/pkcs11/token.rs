@@ -107,7 +107,7 @@ impl TokenAddress {
     /// contains the labels that were read.
     ///
     /// # Errors
-    /// `Invalid` when several tokens have the label, or may have it because it cannot be read.
+    /// `Invalid` when several tokens have the label, or may have it because their labels cannot be read.
     pub(super) fn find_token(
         &self,
         pass: &ModulePass<'_>,
@@ -193,8 +193,8 @@ impl TokenAddress {
     }
 }
 
-/// Reads the token information; `None` if that fails. Some modules report an invalid time, and a slot that does not
-/// respond may belong to another key.
+/// Reads the token information. Returns `None` for most failures, because some modules report an invalid time, and a
+/// slot that does not respond may hold a token of another key.
 fn read_token_info(pass: &ModulePass<'_>, slot: Slot) -> Result<Option<TokenInfo>, Pkcs11Failure> {
     match pass.module.get_token_info(slot).map_err(Pkcs11Failure::from) {
         Err(failure) if failure.cause == Pkcs11FailureCause::Module => Err(failure),

@@ -145,7 +145,7 @@ impl Pkcs11Worker {
         }
     }
 
-    /// Opens a session and finds the key in it, unless both are done. While that fails, the backoff lets only
+    /// Opens a session and finds the key in it, unless that is done already. While this fails, the backoff lets only
     /// occasional calls try again. Such a call searches all slots for the token. If it finds no token, it initializes
     /// the module again, subject to a second backoff, because some modules detect tokens only then.
     fn prepare(&mut self, request: &BackendRequest, is_test: bool) -> Result<(), Pkcs11Failure> {
@@ -244,8 +244,8 @@ impl Pkcs11Worker {
         Ok(Some(Pkcs11KeyPair { private: located.private, public }))
     }
 
-    /// Determines the public key for a token that does not return it: the candidate under which a signature of the key
-    /// verifies.
+    /// Determines a public key that the token does not return: it is the candidate under which a signature of the
+    /// private key verifies.
     ///
     /// # Errors
     /// `Invalid` when no candidate matches.

@@ -55,7 +55,8 @@ impl PoolLane {
     }
 }
 
-/// A guard that a caller holds while another task works for it. Dropping the guard means that the caller has left.
+/// A guard that a caller holds while another task works for that caller. Dropping the guard means that the caller has
+/// left.
 #[derive(Default)]
 pub struct CallerGuard(Arc<CallerState>);
 

@@ -100,8 +100,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the log lines of ten minutes in which, each second, the objects that `failing` names fail, and of the
-    /// time until all outages are over.
+    /// Simulates ten minutes. In each second, the objects that `failing` returns for this second fail. Returns the log
+    /// lines until all outages are over.
     fn log_lines(failing: impl Fn(u64) -> Vec<String>) -> Vec<String> {
         let others = OutageTable::new();
         let start = Instant::now();

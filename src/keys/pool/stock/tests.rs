@@ -22,7 +22,7 @@ fn generate_cheap_key(_: KeySpec) -> Result<PrivateKey> {
     PrivateKey::generate(KeySpec::new("ec", 256)?)
 }
 
-/// Returns a pool without threads that sees no requests, so that it may fill its stock.
+/// Returns a pool without threads. For this pool the server always counts as idle, so the stock may be filled.
 fn idle_pool() -> KeyPool {
     KeyPool::without_threads(|| LONG_IDLE_TIME)
 }
