@@ -215,7 +215,7 @@ pub(super) struct ReceivedCertificate {
 }
 
 impl ReceivedCertificate {
-    pub(super) fn certificates(&self, chain: ChainSelection) -> String {
+    pub(super) fn certificates_pem(&self, chain: ChainSelection) -> String {
         let above = self.chain.iter().filter(|link| match chain {
             ChainSelection::Intermediates => !link.is_root(),
             ChainSelection::Full => true,

@@ -338,7 +338,7 @@ impl IssueFiles {
         if let Some(key) = key {
             staged.push(lock.stage(&self.key, FileContent::Secret, on_existing)?.with_content(&[key.expose(), b"\n"])?);
         }
-        let certificates = issued.certificates(arguments.chain);
+        let certificates = issued.certificates_pem(arguments.chain);
         staged.push(
             lock.stage(&self.certificate, FileContent::Public, on_existing)?
                 .with_content(&[certificates.as_bytes()])?,

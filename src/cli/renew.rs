@@ -305,7 +305,7 @@ impl StagedRenewal {
     /// that the next run executes `--exec` even if this one crashes.
     fn persist(self, issued: &mut ReceivedCertificate, key: Option<&Secret>, chain: ChainSelection) -> Result<()> {
         let key = self.key.zip(key).map(|(file, key)| file.with_content(&[key.expose(), b"\n"])).transpose()?;
-        let certificate = self.certificate.with_content(&[issued.certificates(chain).as_bytes()])?;
+        let certificate = self.certificate.with_content(&[issued.certificates_pem(chain).as_bytes()])?;
         self.exec_marker.map_or(Ok(()), StagedFile::persist)?;
         if let Some(ca) = self.ca {
             ca.extend(issued);

@@ -192,8 +192,8 @@ impl StoreKeys {
         if let Ok(root) = load_new_keys(&self.ring, &facts) {
             return Ok((facts, root));
         }
-        // These facts may be outdated: if the seal was changed after the read, another task may already have loaded the
-        // new root key, which does not unwrap them. So read the facts again.
+        // The facts were possibly read before a change of the seal. If another task has loaded the new root key since
+        // then, that key cannot unwrap the data keys in these old facts. Read the facts again.
         let facts = self.reader.facts().await?;
         match load_new_keys(&self.ring, &facts) {
             Ok(root) => return Ok((facts, root)),

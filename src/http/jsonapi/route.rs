@@ -8,7 +8,7 @@ use super::request::ProjectsCall;
 use crate::projects::Tx;
 use crate::projects::rejection::WorkResult;
 
-/// Handles a request inside a session.
+/// Handles a request inside an SQL session ([`Tx`]).
 pub type ProjectsHandler =
     for<'t, 's> fn(&'t mut Tx<'s>, &'t ProjectsCall) -> LocalBoxFuture<'t, WorkResult<HandlerResult>>;
 

@@ -412,7 +412,7 @@ async fn sessions_without_work_end() {
 }
 
 #[tokio::test]
-async fn stop_fails_waiting_jobs_and_refuses_new_ones() {
+async fn stop_completes_queued_jobs_and_rejects_new_ones() {
     for (double, backend) in both_backends(CALL_DURATION) {
         let actor = SignerActor::start("stops", backend, 1, SignerLimits::default());
         let signer = actor.signer(identity(double.key.public()));

@@ -89,11 +89,10 @@ impl OrganizationFlagChanges {
     }
 }
 
-/// Rejects the rights `given` to a team if one of them is neither in `before`, the rights that the team already has,
-/// nor among the member's own rights.
+/// Rejects rights in `given` that the member lacks. Rights that the team already has (`before`) are allowed.
 ///
 /// # Errors
-/// `Forbidden`, naming the rights.
+/// `Forbidden`, naming the rights that the member lacks.
 pub fn reject_excess_flags(member: &Member, before: OrganizationRights, given: OrganizationRights) -> WorkResult<()> {
     let own = if member.is_owner { OrganizationRights::ALL } else { member.rights };
     let beyond: Vec<_> = own.missing(before, given).map(OrganizationFlag::name).collect();
