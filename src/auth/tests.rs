@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::storage::seal::SealKey;
 use crate::storage::{Database, IfMissing, StorageOptions};
 
-/// Id of a mount that exists in every test store. It has no document, so the mount table does not contain it.
+/// Id of a mount that has a row in every test store but no document, so it is missing from the in-memory mount table.
 pub(super) const TEST_MOUNT: MountId = MountId(1);
 
 pub(super) struct TestStore {

@@ -78,7 +78,7 @@ fn create_installation(mut arguments: SetupArguments) -> Result<(Config, SetupPl
     owner::require_owner_for_setup(&config, &arguments.config)?;
     let given_url = plan.public_url.clone();
     let plan = plan.with_public_url(&config)?;
-    files::check_new(&config, &plan)?;
+    files::require_no_existing_files(&config, &plan)?;
     files::check_folders(&config, &plan, &arguments.installation)?;
     files::create_folders(&config, &arguments.config)?;
     if let config::SealKeySource::File(file) = &config.seal_key {

@@ -148,7 +148,7 @@ impl WorkspaceKeyRanks {
             .collect()
     }
 
-    /// `true` if the key of the permission has at least the rank that the permission needs.
+    /// `true` if the access key that grants the permission has at least the rank that the permission needs.
     pub fn allows(&self, permission: WorkspacePermission) -> bool {
         self.0[permission.0] >= permission.1
     }

@@ -138,8 +138,8 @@ impl AuthorityVerifier<'_> {
 
     /// Checks that each published CRL can be reproduced from the stored revocations.
     async fn check_crls(&mut self, view: &MountView, store: Arc<dyn PkiStore>, clock: Clock) -> Result<()> {
-        let mut lists = CrlBuilder::new(self.mount.id, store, Arc::new(NoSigners), clock);
-        for UnreproducibleCrl { list, amended } in lists.verify(view).await? {
+        let mut crl_builder = CrlBuilder::new(self.mount.id, store, Arc::new(NoSigners), clock);
+        for UnreproducibleCrl { list, amended } in crl_builder.verify(view).await? {
             let path = &self.mount.path;
             match amended {
                 0 => self.findings.add_doubtful(format!(

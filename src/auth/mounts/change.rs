@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn mount_at_below_or_above_another_is_refused() {
+    async fn mount_path_overlapping_another_mount_is_refused() {
         let (auth, _) = open_auth().await;
         let enabled = auth.mount_enable("/team/pki/", &fields_of(json!({ "type": "pki" }))).await.unwrap();
         assert_eq!(enabled.path, "team/pki/");

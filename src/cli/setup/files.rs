@@ -127,7 +127,7 @@ pub(super) fn render_configuration(
 ///
 /// # Errors
 /// `Conflict`, with the existing file.
-pub(super) fn check_new(config: &Config, plan: &SetupPlan) -> Result<()> {
+pub(super) fn require_no_existing_files(config: &Config, plan: &SetupPlan) -> Result<()> {
     if let StoreLocation::Embedded(folder) = &config.store
         && backup::database_path(folder).exists()
     {

@@ -369,7 +369,7 @@ async fn stuck_key_refuses_new_jobs_at_once() {
     let kinds: Vec<Kind> = outcomes.into_iter().map(|outcome| outcome.unwrap().unwrap_err().kind()).collect();
     let waited = kinds.iter().filter(|kind| **kind == Kind::Unavailable).count();
     assert!((2..10).contains(&waited), "{waited} waited, {} in all", kinds.len());
-    // Both calls hang now, which blocks signatures and lookups.
+    // Both calls count as hung now, so new signatures and lookups are rejected immediately.
     for refused in [signer.require_capacity().unwrap_err(), actor.find_key(false).await.unwrap_err()] {
         assert_eq!(refused.kind(), Kind::Unavailable);
         assert!(refused.text().contains("does not respond in any session"), "{refused}");

@@ -158,7 +158,7 @@ mod tests {
     }
 
     fn location() -> Option<String> {
-        Some("place".to_owned())
+        Some("location".to_owned())
     }
 
     #[tokio::test]
@@ -187,22 +187,22 @@ mod tests {
     async fn unreleased_lease_expires_and_is_not_released_later() {
         let store = Arc::new(MemoryKeyStore::default());
         let clock = clock();
-        let one = node(&store, &clock);
-        let other = node(&store, &clock);
-        let lost = one.acquire("place").await.unwrap();
-        let refused = other.run(location(), async { Ok(()) }).await.unwrap_err();
+        let first_node = node(&store, &clock);
+        let second_node = node(&store, &clock);
+        let unreleased = first_node.acquire("location").await.unwrap();
+        let refused = second_node.run(location(), async { Ok(()) }).await.unwrap_err();
         assert_eq!(refused.kind(), Kind::Unavailable);
         assert!(refused.text().contains("is generating the managed key"), "{refused}");
-        other.run(Some("elsewhere".to_owned()), async { Ok(()) }).await.unwrap();
-        other.run(None, async { Ok(()) }).await.unwrap();
+        second_node.run(Some("elsewhere".to_owned()), async { Ok(()) }).await.unwrap();
+        second_node.run(None, async { Ok(()) }).await.unwrap();
         clock.advance(LEASE_LIFETIME - Duration::from_secs(1));
-        assert!(other.try_acquire(&lost.name).await.unwrap().is_none());
+        assert!(second_node.try_acquire(&unreleased.name).await.unwrap().is_none());
         clock.advance(Duration::from_secs(1));
-        let next = other.acquire("place").await.unwrap();
-        one.release(lost).await;
-        assert!(one.try_acquire(&next.name).await.unwrap().is_none(), "a lease of another node is not released");
-        other.release(next).await;
-        one.run(location(), async { Ok(()) }).await.unwrap();
+        let next = second_node.acquire("location").await.unwrap();
+        first_node.release(unreleased).await;
+        assert!(first_node.try_acquire(&next.name).await.unwrap().is_none(), "a lease of another node is not released");
+        second_node.release(next).await;
+        first_node.run(location(), async { Ok(()) }).await.unwrap();
     }
 
     #[tokio::test]

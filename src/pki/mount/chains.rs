@@ -77,7 +77,7 @@ pub fn remove_parents(parents: &mut Parents, id: &str) {
 }
 
 /// Returns the results of all signature checks between one issuer and the others, derived from `parents`.
-pub fn signature_results(issuer: &Issuer, issuers: &Issuers, parents: &Parents) -> IssuerSignatures {
+pub fn check_signatures(issuer: &Issuer, issuers: &Issuers, parents: &Parents) -> IssuerSignatures {
     let id = &issuer.record.id;
     let certifies = |parent: &String, child: &String| parents.get(child).is_some_and(|all| all.contains(parent));
     let others = || issuers.iter().filter(|(other, _)| *other != id);

@@ -369,7 +369,7 @@ impl MountView {
                 new
             }
         };
-        issuer.record.signatures = chains::signature_results(&issuer, &self.issuers, &self.parents);
+        issuer.record.signatures = chains::check_signatures(&issuer, &self.issuers, &self.parents);
         let write = self.document_write(document_kind::ISSUER, &id, version, Some(&issuer.record));
         self.issuers.insert(id, Arc::new(issuer));
         self.recompute();
@@ -379,7 +379,7 @@ impl MountView {
     /// Returns the known results of an issuer's signature checks; empty for an unknown issuer.
     pub(crate) fn signatures(&self, id: &str) -> IssuerSignatures {
         let issuer = self.issuers.get(id);
-        issuer.map(|issuer| chains::signature_results(issuer, &self.issuers, &self.parents)).unwrap_or_default()
+        issuer.map(|issuer| chains::check_signatures(issuer, &self.issuers, &self.parents)).unwrap_or_default()
     }
 
     /// Rejects a new issuer that would exceed a limit of the mount.

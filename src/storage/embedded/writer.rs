@@ -136,7 +136,7 @@ impl SqliteWriter {
 
     fn remove_dropped(&mut self) -> Result<bool, SqliteError> {
         let tx = self.begin()?;
-        let more = resolve_ready(mounts::remove_dropped_rows(&*tx))?;
+        let more = resolve_ready(mounts::remove_rows_of_dropped_mount(&*tx))?;
         tx.commit()?;
         Ok(more)
     }

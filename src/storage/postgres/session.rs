@@ -144,8 +144,8 @@ impl ToSql for SqlValue {
     to_sql_checked!();
 }
 
-/// Converts an error of work; `writes` is `true` if the work may write. The first result is `true` if the connection is
-/// unusable.
+/// Converts an error of a session's work into an [`SqlError`]; `writes` is `true` if the work may write. The first result
+/// is `true` if the connection is lost.
 fn to_sql_error(error: PostgresError, writes: bool) -> (bool, SqlError) {
     let constraint = error.server_error().and_then(|answer| answer.constraint()).map(str::to_owned);
     let sql_error = match (error.code(), constraint) {

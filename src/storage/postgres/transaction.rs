@@ -25,7 +25,8 @@ pub(super) struct Transaction<'a> {
     pub(super) collected: CollectedRows<'a>,
     /// This node's id in the change log.
     node: i64,
-    /// The number of the counter row that this node updates in each mount.
+    /// Index of the counter row that this node updates. Each mount has up to 64 rows, whose sum is its number of
+    /// certificates and revocations, so that nodes rarely wait for each other.
     counter: i64,
     known: RestorableState,
     /// The inserted or amended revocations: the position of the write, the stored revocation, and `true` if it is new.

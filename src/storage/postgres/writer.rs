@@ -35,7 +35,8 @@ pub(crate) struct PostgresWriter {
     url: PostgresUrl,
     session: Option<PostgresClient>,
     next_connect_attempt: Option<Instant>,
-    /// The number of the counter row that this node updates in each mount.
+    /// Index of the counter row that this node updates. Each mount has up to 64 rows, whose sum is its number of
+    /// certificates and revocations, so that nodes rarely wait for each other.
     counter: i64,
     /// This node's id in the change log.
     node: i64,
@@ -149,7 +150,7 @@ impl PostgresWriter {
         let started = Instant::now();
         let more = async {
             db.batch_execute("BEGIN").await?;
-            let more = mounts::remove_dropped_rows(db).await?;
+            let more = mounts::remove_rows_of_dropped_mount(db).await?;
             db.batch_execute("COMMIT").await?;
             Ok(more)
         };

@@ -42,7 +42,7 @@ pub(crate) async fn has_dropped<C: TableConnection>(db: &C) -> TableResult<C, bo
 }
 
 /// Removes a few rows of a dropped mount; returns `true` if more are left.
-pub(crate) async fn remove_dropped_rows<C: WriteConnection>(db: &C) -> TableResult<C, bool> {
+pub(crate) async fn remove_rows_of_dropped_mount<C: WriteConnection>(db: &C) -> TableResult<C, bool> {
     let next: Vec<MountId> = column(db, sql::NEXT_DROPPED, &[]).await?;
     let Some(mount) = next.first().copied() else { return Ok(false) };
     if db.revoke_tokens_of_mount(mount).await? {

@@ -79,8 +79,8 @@ pub(super) fn is_guid(text: &str) -> bool {
 }
 
 fn is_resource_group_name(text: &str) -> bool {
-    let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '(' | ')');
-    text.chars().count() <= MAX_GROUP_NAME_CHARS && text.chars().all(plain) && !text.ends_with('.')
+    let is_allowed_char = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '(' | ')');
+    text.chars().count() <= MAX_GROUP_NAME_CHARS && text.chars().all(is_allowed_char) && !text.ends_with('.')
 }
 
 fn is_machine_name(text: &str) -> bool {

@@ -23,10 +23,11 @@ fn has_routes(mount: &Mount) -> bool {
     index_of(&mount.kind).is_some()
 }
 
-/// Value of `OF_METHODS` for the routes below `sys/mounts`. Clients also use `sys/mounts/auth/…`, which needs no
+/// Const argument `OF_METHODS` for the handlers of `sys/mounts/…`. Clients also use `sys/mounts/auth/…`, which needs no
 /// `sudo`, for authentication methods that they enabled.
 pub(super) const SECRET_ENGINES: bool = false;
-/// Value of `OF_METHODS` for the routes below `sys/auth`, whose paths omit the prefix `auth/`.
+/// Const argument `OF_METHODS` for the handlers of `sys/auth/…`. The mount paths in these requests omit the prefix
+/// `auth/`.
 pub(super) const AUTH_METHODS: bool = true;
 
 /// Returns the path of the mount that the request names.
