@@ -65,7 +65,7 @@ pub(super) fn check_ca_profile<'a>(
     let mut unusual = Vec::new();
     if let Err(weak) = certificate.check_algorithm() {
         unusual.push(format!(
-            "certificate: the self-signature: {}; accepted, because verifiers do not check the signature of a root \
+            "certificate: the self-signature: {}; imported, because verifiers do not check the signature of a root \
              that they trust",
             weak.text()
         ));

@@ -189,10 +189,10 @@ async fn unsupported_keys_and_weak_signatures_are_rejected() {
 #[actix_web::test]
 async fn import_root_with_weak_self_signature_warns() {
     for (kind, digest, warning) in [
-        ("rsa-2048", "-sha1", "SHA-1 signatures are not accepted; accepted, because"),
-        ("rsa-2048", "-md5", "MD5 signatures are not accepted; imported"),
-        ("ec-256", "-sha1", "SHA-1 signatures are not accepted; accepted, because"),
-        ("ec-384", "-sha1", "SHA-1 signatures are not accepted; accepted, because"),
+        ("rsa-2048", "-sha1", "SHA-1 signatures are not accepted; imported, because"),
+        ("rsa-2048", "-md5", "MD5 signatures are not accepted; imported, because"),
+        ("ec-256", "-sha1", "SHA-1 signatures are not accepted; imported, because"),
+        ("ec-384", "-sha1", "SHA-1 signatures are not accepted; imported, because"),
     ] {
         let pki = Pki::empty().await;
         // Without an authority key identifier, as in old roots, only the signature shows that it is self-signed.
@@ -224,7 +224,7 @@ async fn import_set_signed_takes_chain_with_sha1_root() {
     let below = pki.data("intermediate/generate/internal", below).await;
     let signed = root.signs(text(&below, "csr"), CA, &[]);
     let body = json!({ "certificate": format!("{signed}\n{}", root.pem) });
-    let warning = "SHA-1 signatures are not accepted; accepted, because";
+    let warning = "SHA-1 signatures are not accepted; imported, because";
     let answer = pki.warns("intermediate/set-signed", body, warning).await;
     assert_eq!(ids(&answer.body["data"], "imported_issuers").len(), 2);
     let leaf = short_leaf(&pki).await;

@@ -130,7 +130,7 @@ async fn test_signature_uses_the_key_version_of_the_issuer_too() {
     vault.lock().make("key", "RSA-HSM", 2048);
     tested(&app, KEY, json!({})).await;
     vault.lock().keys.get_mut("key").unwrap()[0].enabled = false;
-    let text = "configuration: the key that mounts still use, although its configuration now names another key: \
+    let text = "configuration: the key that mounts still use (its configuration now names another key): \
         cloudbkeyvault: the key is disabled";
     test_refused(&app, KEY, json!({}), text).await;
     assert_eq!(issue(&app).await.status, 502);
