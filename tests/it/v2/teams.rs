@@ -209,7 +209,7 @@ async fn team_manager_changes_teams_except_owners(world: &World) {
     let users = format!("{path}/relationships/users");
     let grant = json!({ "organization-access": { "manage-projects": true } });
     let granting = manager.change(&path, grant.clone()).await;
-    assert_refused(&granting, 403, &[("", "you may not change what")]);
+    assert_refused(&granting, 403, &[("", "you may not change the rights of teams")]);
     assert_eq!(manager.change(&path, json!({ "name": "u" })).await.status, 200);
     assert_eq!(manager.post(&users, these("users", &["mia"])).await.status, 204);
     let shown = member.get(&path).await;
