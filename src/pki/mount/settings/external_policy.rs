@@ -161,7 +161,7 @@ mod tests {
             (with(|c| c.external_service_url = "e.test".to_owned()), "external_service_url: is not a URL"),
             (
                 with(|c| c.external_service_url = "https://u:p@e.test".to_owned()),
-                "external_service_url: must hold no user",
+                "external_service_url: must not contain a user name",
             ),
             (
                 with(|c| c.external_service_url = "https://e.test/#x".to_owned()),
