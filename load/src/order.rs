@@ -28,7 +28,7 @@ const PLANNED_SCENARIOS: [Scenario; 9] = [
     Scenario::Health,
 ];
 
-/// What to run: one run on one server, or several alternating runs on two.
+/// One run on one server, or several runs that alternate between two servers.
 #[derive(Clone)]
 pub(crate) struct Order {
     pub(crate) name: String,

@@ -1,7 +1,7 @@
 //! `signet setup`: creates a complete certificate authority: seal key, configuration, store, root, intermediate, roles,
 //! listener certificate, policies and an administrator's token.
 //!
-//! What exists already is kept, so an interrupted setup can be repeated. If files of an earlier setup exist but the
+//! Existing parts are kept, so an interrupted setup can be repeated. If files of an earlier setup exist but the
 //! store is empty, the setup fails: the volume of the store is probably not mounted, and a second authority would be
 //! created. The steps send requests to a temporary server on the loopback (`api`), so that the server's rules and the
 //! configured audit apply. `plan` contains the input from flags (`arguments`) or the terminal (`prompts`).

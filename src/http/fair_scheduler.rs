@@ -251,7 +251,7 @@ impl Future for SliceWait {
 
 impl Drop for SliceWait {
     fn drop(&mut self) {
-        // A request that was woken but dropped before it was polled passes its turn on to the next request.
+        // A request that was woken but dropped before it was polled passes its time slice on to the next request.
         if !self.is_wake_polled && self.woken.try_recv().is_err() {
             return;
         }

@@ -38,7 +38,7 @@ impl FileContent {
     }
 }
 
-/// What happens if the file to write exists already.
+/// The treatment of an existing file at the target path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum OnExisting {
     /// Fail. The existing file is not changed.
